@@ -1,0 +1,1 @@
+//! Stores, window, slabs and the threads between them. No Python.

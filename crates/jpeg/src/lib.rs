@@ -1,0 +1,1 @@
+//! A JPEG decoder that decodes only the region that is asked for.

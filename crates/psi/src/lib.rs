@@ -1,0 +1,1 @@
+//! PSI: a lossless image format made for parallel decoding.

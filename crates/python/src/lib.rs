@@ -1,0 +1,1 @@
+//! The Python bindings of penstock: thin, no logic.
