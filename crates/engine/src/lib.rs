@@ -1,1 +1,14 @@
-//! Stores, window, slabs and the threads between them. No Python.
+//! The engine: stores, window, slabs and the threads between them. No Python.
+//!
+//! A [`pipeline::Pipeline`] takes steps (which samples, from which addresses), reads and decodes their samples
+//! straight into slabs, and gives the finished steps back in order.
+
+pub mod checksum;
+pub mod keys;
+pub mod order;
+pub mod pipeline;
+pub mod slab;
+pub mod step;
+pub mod store;
+pub mod trace;
+mod worker;
