@@ -1,0 +1,1 @@
+"""Made-up data, and the demonstration that trains from it. Nothing is downloaded."""
