@@ -128,7 +128,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     server = Server("doomed", command, log=tmp_path / "log", ready=lambda: False)
     with pytest.raises(ServerFailed, match=r"(?s)doomed ended with 1.*the reason"):
         server.start()
-    idle = [sys.executable, "-c", "print('I am here', flush=True); input()"]
+    idle = [sys.executable, "-c", "import signal; signal.pause()"]
     server = Server("idle", idle, log=tmp_path / "log2", ready=lambda: False, patience=0.5)
     with pytest.raises(ServerFailed, match="does not serve after"):
         server.start()
