@@ -1,0 +1,95 @@
+"""The end of a pack: the indexes of all shards become the catalog, and ``pack.json`` says how it came about."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.catalog import NO_OBJECT, Field, write_catalog
+from penstock.errors import CatalogError
+from penstock.pack.names import CATALOG, SUMMARY, shard_name
+from penstock.pack.shard import PARTS, ShardIndex
+from penstock.pack.work import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.pack.plan import Plan
+
+
+def write_finish(plan: Plan, folder: Path, indexes: list[ShardIndex]) -> int:
+    """Write ``pack.json``, then the catalog, whose appearance is what completes the pack; gives the samples in it."""
+    good = np.concatenate([index.good for index in indexes])
+    samples = int(good.sum())
+    if samples == 0:
+        raise CatalogError(f"every one of the {len(good):,} samples is bad: {indexes[0].skipped[0]}")
+    catalog = plan.source.catalog.take(plan.rows[good])
+    header = catalog.header
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    if samples != len(good):
+        columns["id"] = pa.array(np.flatnonzero(good).astype(np.uint64))
+    of_user = catalog.to_arrow(["key", *header.columns])
+    columns.update(zip(of_user.column_names, of_user.columns, strict=True))
+    shard_of = np.repeat(np.arange(len(indexes), dtype=np.uint32), [len(index.good) for index in indexes])[
+        good
+    ]
+    for work in plan.fields:
+        columns.update(_addresses(work.name, shard_of, indexes))
+    rows = {work.name: work.block for work in plan.fields}
+    stored = []
+    for field in header.stored:
+        block = rows[field.name]
+        dtype, shape = (block.dtype.name, block.shape) if block is not None else (None, None)
+        stored.append(Field(field.name, field.kind, "stored", dtype, shape))
+    shards = [
+        {"name": shard_name(n), "bytes": index.bytes, "samples": int(index.good.sum())}
+        for n, index in enumerate(indexes)
+    ]
+    summary = {
+        **plan.content_identity(),
+        "samples": samples,
+        "shards": shards,
+        "skipped": [*plan.skipped, *(text for index in indexes for text in index.skipped)],
+    }
+    write_whole(
+        folder / SUMMARY, (json.dumps(summary, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    )
+    write_catalog(
+        folder / CATALOG,
+        pa.table(columns),
+        objects=[shard["name"] for shard in shards],
+        sizes=[shard["bytes"] for shard in shards],
+        stored=stored,
+        batch=header.batch,
+        classes=header.classes,
+        class_column=header.class_column,
+    )
+    return samples
+
+
+def _addresses(name: str, shard_of: npt.NDArray[np.uint32], indexes: list[ShardIndex]) -> dict[str, pa.Array]:
+    stored = np.concatenate([index.stored[name][index.good] for index in indexes])
+    objects = np.where(stored["offset"] == 0, np.uint32(NO_OBJECT), shard_of)
+    columns = {f"@{name}.object": pa.array(objects)}
+    columns.update({f"@{name}.{part}": pa.array(np.ascontiguousarray(stored[part])) for part in PARTS})
+    return columns
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What ``pack.json`` of a complete DEST says; None where DEST is not complete.
+
+    Raises CatalogError where there is a catalog that pack has not written.
+    """
+    if not (folder / CATALOG).exists() or not (folder / SUMMARY).exists():
+        return None
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if not isinstance(summary, dict) or not {"shards", "samples", "skipped"} <= set(summary):
+            raise ValueError("it lacks what a finished pack writes")
+    except ValueError as error:
+        raise CatalogError(f"{folder / SUMMARY} is damaged ({error}): give another DEST") from error
+    return summary
