@@ -1,1 +1,20 @@
 //! The Python bindings of penstock: thin, no logic.
+
+mod array;
+mod functions;
+mod keys;
+mod pipeline;
+mod store;
+
+use pyo3::prelude::*;
+
+/// `penstock._native`
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<array::Array>()?;
+    module.add_class::<pipeline::Pipeline>()?;
+    module.add_class::<pipeline::Finished>()?;
+    module.add_class::<store::Store>()?;
+    functions::add_to(module)
+}

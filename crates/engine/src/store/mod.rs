@@ -27,6 +27,8 @@ pub enum StoreErrorKind {
     Denied,
     /// The store does not answer, or the connection broke.
     Unreachable,
+    /// The store asks for fewer requests (503, 429).
+    Busy,
     /// The deadline passed.
     Deadline,
     /// The caller gave up.
@@ -121,6 +123,11 @@ pub trait AsyncStore: Send + Sync {
 
     /// The store's name in messages: never holds a secret.
     fn name(&self) -> String;
+
+    /// The same store with connections of its own, for one fetch thread; None where sharing costs nothing.
+    fn private(&self) -> Option<Arc<dyn AsyncStore>> {
+        None
+    }
 }
 
 /// Either kind.

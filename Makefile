@@ -1,0 +1,71 @@
+# penstock: `make demo` to see it, `make test` to trust it.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+SUITE ?= local
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.cu')
+# Tests that take long or need servers that are not installed everywhere: SLOW=1.
+PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
+cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
+
+.PHONY: help setup demo test test-rust test-python lint format bench wheel clean
+
+help:
+	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
+	@echo "make test     all Rust and Python tests (SLOW=1: the long ones too)"
+	@echo "make lint     ruff, mypy --strict, cargo fmt, clippy"
+	@echo "make bench    a benchmark suite against its peers: SUITE=$(SUITE) [QUICK=1]"
+	@echo "make wheel    a release wheel in dist/"
+
+setup: $(VENV)/.built
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@scripts/check-prerequisites.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		numpy pyarrow typer rich maturin pytest pytest-timeout hypothesis mypy ruff pillow matplotlib pandas \
+		pandas-stubs psutil types-psutil
+	# torch is yours: whatever version is there stays.
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch
+	touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
+	PATH="$$(scripts/ensure-rust.sh):$$PATH" VIRTUAL_ENV="$$PWD/$(VENV)" CARGO_BUILD_JOBS=$(JOBS) \
+		$(BIN)/maturin develop --release --quiet
+	touch $@
+
+demo: setup
+	$(BIN)/penstock demo $(if $(QUICK),--quick)
+
+test: test-rust test-python
+
+test-rust: $(VENV)/.installed
+	$(cargo) test -j $(JOBS) --quiet
+
+test-python: setup
+	$(BIN)/python -m pytest $(PYTEST_MARK)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(cargo) fmt --all --check
+	$(cargo) clippy -j $(JOBS) --quiet --workspace --all-targets -- -D warnings
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(cargo) fmt --all
+
+bench: setup
+	$(BIN)/python benchmarks/$(SUITE).py $(if $(QUICK),--quick) $(ARGS)
+
+wheel: $(VENV)/.installed
+	PATH="$$(scripts/ensure-rust.sh):$$PATH" CARGO_BUILD_JOBS=$(JOBS) $(BIN)/maturin build --release --out dist --quiet
+
+clean:
+	rm -rf target dist demo-out $(VENV)

@@ -1,0 +1,533 @@
+//! The pipeline: steps in, finished steps out, in order.
+//!
+//! **Who waits for whom.** Workers wait for claimable slots. The caller of [`Pipeline::next`] waits for the oldest
+//! step, up to its own deadline. Nobody waits for the caller: a caller that stops asking leaves at most the window
+//! in memory. [`Pipeline::close`] wakes everyone; it waits for the workers for [`CLOSE_WAIT`] and then lets go of
+//! those that a dead disk holds, saying which.
+//!
+//! On success a step is handed out exactly once, in submission order. On failure of a slot the step is handed out
+//! with the failure in it. On close every later call says so.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_codec::{FieldSpec, Format, Limits, Program};
+
+use crate::keys::Keys;
+use crate::slab::Pool;
+use crate::step::{Finished, StepRequest, WHOLE};
+use crate::store::{BlockingStore, Store};
+use crate::trace::{Span, Stage, Trace};
+use crate::worker::{do_slot, Buffers, Expected, Shared, Source, StepWork};
+
+/// How long `close` waits for workers that are in the middle of a read.
+pub const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// Workers claim about this many bytes at once: enough to make a claim cheap, little enough to share a step evenly.
+const GRAIN_BYTES: u64 = 256 << 10;
+
+/// And never more than this many slots.
+const GRAIN_SLOTS: usize = 64;
+
+/// A pipeline that tunes its own threads never has more than this many for each core.
+const THREADS_PER_CORE: usize = 8;
+
+/// What a pipeline is made of.
+pub struct Options {
+    /// Stored fields of a sample.
+    pub fields: Vec<FieldSpec>,
+    /// The compiled transform.
+    pub program: Program,
+    /// Seed of the random draws.
+    pub seed: u64,
+    /// Worker threads; None starts one a core and adds more while the cores idle and the caller waits.
+    pub threads: Option<usize>,
+    /// Memory for steps under way, in bytes. One step is always allowed.
+    pub window_bytes: usize,
+    /// Reads of a sample before it counts as failed.
+    pub attempts: u32,
+    /// How long one read may take.
+    pub read_timeout: Duration,
+    /// Sizes above which a sample is refused.
+    pub limits: Limits,
+    /// Spans that the trace keeps.
+    pub trace_capacity: usize,
+    /// Never unmap a slab before the pipeline ends: someone holds its address (a GPU driver that pinned it).
+    pub keep_slabs: bool,
+}
+
+/// Why a call on a pipeline failed.
+#[derive(Debug)]
+pub enum PipelineError {
+    /// It was closed.
+    Closed,
+    /// It belongs to the parent process.
+    Forked,
+    /// The request makes no sense; the text says how.
+    Misuse(String),
+    /// The system refused memory or a thread.
+    System(std::io::Error),
+}
+
+impl fmt::Display for PipelineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PipelineError::Closed => f.write_str("the loader was closed; make a new one to go on"),
+            PipelineError::Forked => f.write_str(
+                "the loader was made in another process: its threads did not come along through fork(). Make a loader \
+                 in each process, or start processes with the spawn method",
+            ),
+            PipelineError::Misuse(text) => f.write_str(text),
+            PipelineError::System(error) => write!(f, "the system refused memory or a thread: {error}"),
+        }
+    }
+}
+
+impl From<std::io::Error> for PipelineError {
+    fn from(error: std::io::Error) -> Self {
+        PipelineError::System(error)
+    }
+}
+
+struct Claimable {
+    step: Arc<StepWork>,
+    next: usize,
+    grain: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    open: VecDeque<Arc<StepWork>>,
+    claimable: VecDeque<Claimable>,
+    next_seq: u64,
+    closed: bool,
+    alive: usize,
+    activities: Vec<Arc<Activity>>,
+}
+
+/// What a worker is at, for messages.
+#[derive(Default)]
+struct Activity {
+    /// Step sequence number + 1, or 0 when idle.
+    seq: AtomicU64,
+    slot: AtomicUsize,
+    since: AtomicU64,
+}
+
+struct Inner {
+    shared: Shared,
+    store: Store,
+    pool: Arc<Pool>,
+    trace: Trace,
+    queue: Mutex<Queue>,
+    /// Wakes workers.
+    work: Condvar,
+    /// Wakes the caller: a step is done, or a worker has gone.
+    done: Condvar,
+    window_bytes: usize,
+    max_steps: usize,
+}
+
+/// Steps in, finished steps out.
+pub struct Pipeline {
+    inner: Arc<Inner>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    grow_to: usize,
+    last_growth: Mutex<(Instant, Duration)>,
+    pid: u32,
+}
+
+impl Pipeline {
+    /// Starts the workers.
+    pub fn new(store: Store, keys: Box<dyn Keys>, options: Options) -> Result<Self, PipelineError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.threads.unwrap_or(cores).clamp(1, 1024);
+        let expected = options.fields.iter().map(|field| Mutex::new(expect(field, &options.program)));
+        let inner = Arc::new(Inner {
+            shared: Shared {
+                keys,
+                expected: expected.collect(),
+                fields: options.fields,
+                program: options.program,
+                limits: options.limits,
+                seed: options.seed,
+                attempts: options.attempts.max(1),
+                read_timeout: options.read_timeout,
+            },
+            store,
+            pool: Pool::new(if options.keep_slabs { usize::MAX } else { options.window_bytes }),
+            trace: Trace::new(options.trace_capacity),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            window_bytes: options.window_bytes,
+            // Enough to ride out a slow step; more would only push the slabs out of the CPU's cache.
+            max_steps: (2 * threads).max(4),
+        });
+        let pipeline = Self {
+            inner,
+            workers: Mutex::default(),
+            grow_to: if options.threads.is_some() { threads } else { cores * THREADS_PER_CORE },
+            last_growth: Mutex::new((Instant::now(), process_cpu())),
+            pid: std::process::id(),
+        };
+        for _ in 0..threads {
+            pipeline.add_worker()?;
+        }
+        Ok(pipeline)
+    }
+
+    fn add_worker(&self) -> Result<(), PipelineError> {
+        let activity = Arc::new(Activity::default());
+        let number = {
+            let mut queue = self.inner.lock();
+            queue.activities.push(Arc::clone(&activity));
+            queue.alive += 1;
+            queue.activities.len() - 1
+        };
+        let inner = Arc::clone(&self.inner);
+        let spawned = std::thread::Builder::new()
+            .name(format!("penstock-{number}"))
+            .spawn(move || inner.run_worker(number as u16, &activity));
+        match spawned {
+            Ok(handle) => {
+                self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.inner.lock().alive -= 1;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn check_process(&self) -> Result<(), PipelineError> {
+        if std::process::id() == self.pid {
+            Ok(())
+        } else {
+            Err(PipelineError::Forked)
+        }
+    }
+
+    /// Starts work on a step. Returns at once.
+    pub fn submit(&self, request: StepRequest) -> Result<(), PipelineError> {
+        self.check_process()?;
+        let shared = &self.inner.shared;
+        if !request.is_consistent(shared.fields.len()) {
+            return Err(PipelineError::Misuse("a step's address columns differ in length".into()));
+        }
+        let grain = grain(&request);
+        let slots = request.ids.len();
+        let expected = (0..shared.fields.len()).map(|field| shared.expectation(field)).collect();
+        let mut queue = self.inner.lock();
+        if queue.closed {
+            return Err(PipelineError::Closed);
+        }
+        let seq = queue.next_seq;
+        queue.next_seq += 1;
+        let step = Arc::new(StepWork::new(seq, request, expected, &self.inner.pool)?);
+        queue.open.push_back(Arc::clone(&step));
+        if slots > 0 && !shared.fields.is_empty() {
+            queue.claimable.push_back(Claimable { step, next: 0, grain });
+            self.inner.work.notify_all();
+        } else {
+            step.remaining.store(0, Ordering::Release);
+            self.inner.done.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Whether the window has room for one more step like those in it.
+    pub fn has_room(&self) -> bool {
+        let queue = self.inner.lock();
+        let open = queue.open.len();
+        if open == 0 {
+            return true;
+        }
+        let used: usize = queue.open.iter().map(|step| step.bytes()).sum();
+        open < self.inner.max_steps && used + used / open <= self.inner.window_bytes
+    }
+
+    /// Steps submitted and not yet handed out.
+    pub fn open_steps(&self) -> usize {
+        self.inner.lock().open.len()
+    }
+
+    /// Bytes of all slabs, in use or kept for the next step.
+    pub fn mapped_bytes(&self) -> usize {
+        self.inner.pool.mapped()
+    }
+
+    /// Worker threads now.
+    pub fn threads(&self) -> usize {
+        self.inner.lock().alive
+    }
+
+    /// Spans and counters.
+    pub fn trace(&self) -> &Trace {
+        &self.inner.trace
+    }
+
+    /// The oldest step, if it is finished within `timeout`. With `skip`, failed samples are left out of it.
+    pub fn next(&self, timeout: Duration, skip: bool) -> Result<Option<Finished>, PipelineError> {
+        self.check_process()?;
+        let deadline = Instant::now() + timeout;
+        let started = self.inner.trace.now();
+        let mut queue = self.inner.lock();
+        let step = loop {
+            if queue.closed {
+                return Err(PipelineError::Closed);
+            }
+            let Some(oldest) = queue.open.front() else {
+                return Err(PipelineError::Misuse("there is no step to wait for: submit one first".into()));
+            };
+            if oldest.remaining.load(Ordering::Acquire) == 0 {
+                break queue.open.pop_front().expect("the front was just looked at");
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(queue);
+                self.grow_if_idle()?;
+                return Ok(None);
+            }
+            queue = self.inner.done.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(queue);
+        let waited = self.inner.trace.now();
+        let finished = step.finish(skip)?;
+        let span = |stage, start, end| Span {
+            stage,
+            thread: u16::MAX,
+            epoch: finished.epoch,
+            step: finished.step,
+            samples: finished.ids.len() as u32,
+            bytes: step.bytes() as u64,
+            start,
+            end,
+        };
+        self.inner.trace.record(span(Stage::Wait, started, waited));
+        self.inner.trace.record(span(Stage::Finish, waited, self.inner.trace.now()));
+        Ok(Some(finished))
+    }
+
+    /// Forgets every step that was not handed out. What workers are in the middle of goes nowhere.
+    pub fn discard(&self) -> Result<(), PipelineError> {
+        self.check_process()?;
+        let mut queue = self.inner.lock();
+        queue.claimable.clear();
+        let open = std::mem::take(&mut queue.open);
+        drop(queue);
+        drop(open);
+        Ok(())
+    }
+
+    /// Adds a worker where the caller waits although the cores have time: the workers wait for the disk.
+    fn grow_if_idle(&self) -> Result<(), PipelineError> {
+        let mut last = self.last_growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, cpu) = *last;
+        let elapsed = at.elapsed();
+        if elapsed < Duration::from_millis(100) || self.threads() >= self.grow_to {
+            return Ok(());
+        }
+        let now = process_cpu();
+        *last = (Instant::now(), now);
+        drop(last);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        if now.saturating_sub(cpu).as_secs_f64() < 0.7 * cores * elapsed.as_secs_f64() {
+            self.add_worker()?;
+        }
+        Ok(())
+    }
+
+    /// What the oldest step still waits for, in words.
+    pub fn describe_wait(&self) -> String {
+        let queue = self.inner.lock();
+        let Some(step) = queue.open.front() else {
+            return "nothing was submitted".into();
+        };
+        let request = &step.request;
+        let mut text = format!(
+            "step {} of epoch {} waits for {} of {} samples from {}",
+            request.step,
+            request.epoch,
+            step.remaining.load(Ordering::Relaxed),
+            request.ids.len(),
+            self.inner.store.name(),
+        );
+        let now = self.inner.trace.now();
+        for (number, activity) in queue.activities.iter().enumerate() {
+            if activity.seq.load(Ordering::Acquire) != step.seq + 1 {
+                continue;
+            }
+            let slot = activity.slot.load(Ordering::Relaxed);
+            let seconds = now.saturating_sub(activity.since.load(Ordering::Relaxed)) as f64 / 1e9;
+            let object = request.fields.first().and_then(|field| field.object.get(slot));
+            let key = object.and_then(|&object| self.inner.shared.keys.get(object)).unwrap_or("?");
+            let id = request.ids.get(slot).copied().unwrap_or_default();
+            text += &format!("; worker {number} has been at sample {id} ({key}) for {seconds:.1} s");
+        }
+        text
+    }
+
+    /// Ends all work. Returns how many workers could not be ended because a read holds them.
+    pub fn close(&self) -> usize {
+        if self.check_process().is_err() {
+            return 0;
+        }
+        let deadline = Instant::now() + CLOSE_WAIT;
+        let mut queue = self.inner.lock();
+        queue.closed = true;
+        queue.open.clear();
+        queue.claimable.clear();
+        self.inner.work.notify_all();
+        self.inner.done.notify_all();
+        while queue.alive > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            queue = self.inner.done.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let stuck = queue.alive;
+        drop(queue);
+        let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
+        if stuck == 0 {
+            for worker in workers {
+                // A worker cannot panic outside of a slot, and there panics are caught.
+                let _ = worker.join();
+            }
+        }
+        self.inner.pool.close();
+        stuck
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next slots to work on; None when the pipeline closes.
+    fn claim(&self) -> Option<(Arc<StepWork>, std::ops::Range<usize>)> {
+        let mut queue = self.lock();
+        loop {
+            if queue.closed {
+                return None;
+            }
+            if let Some(front) = queue.claimable.front_mut() {
+                let slots = front.step.request.ids.len();
+                let start = front.next;
+                let end = (start + front.grain).min(slots);
+                front.next = end;
+                let step = Arc::clone(&front.step);
+                if end == slots {
+                    queue.claimable.pop_front();
+                }
+                return Some((step, start..end));
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run_worker(&self, number: u16, activity: &Activity) {
+        let mut buffers = Buffers::default();
+        if let Store::Blocking(store) = &self.store {
+            while let Some((step, slots)) = self.claim() {
+                self.do_slots(number, activity, store.as_ref(), &step, slots, &mut buffers);
+            }
+        }
+        self.lock().alive -= 1;
+        self.done.notify_all();
+    }
+
+    fn do_slots(
+        &self,
+        number: u16,
+        activity: &Activity,
+        store: &dyn BlockingStore,
+        step: &StepWork,
+        slots: std::ops::Range<usize>,
+        buffers: &mut Buffers,
+    ) {
+        let count = slots.len();
+        let span = |stage, samples, bytes, start, end| Span {
+            stage,
+            thread: number,
+            epoch: step.request.epoch,
+            step: step.request.step,
+            samples,
+            bytes,
+            start,
+            end,
+        };
+        activity.seq.store(step.seq + 1, Ordering::Release);
+        let begun = self.trace.now();
+        let mut start = begun;
+        // Samples that are read straight into their slots are many and small: one span for the lot.
+        let (mut copied, mut copied_bytes) = (0, 0);
+        for slot in slots {
+            activity.slot.store(slot, Ordering::Relaxed);
+            activity.since.store(start, Ordering::Relaxed);
+            let read_from = Instant::now();
+            let cost = do_slot(&self.shared, &Source::Store(store), step, slot, buffers);
+            match cost.read_done {
+                None => {
+                    copied += 1;
+                    copied_bytes += cost.bytes;
+                }
+                Some(read_done) => {
+                    let end = self.trace.now();
+                    let middle = start + read_done.duration_since(read_from).as_nanos() as u64;
+                    self.trace.record(span(Stage::Fetch, 1, cost.bytes, start, middle.min(end)));
+                    self.trace.record(span(Stage::Decode, 1, cost.bytes, middle.min(end), end));
+                    start = end;
+                }
+            }
+        }
+        if copied > 0 {
+            self.trace.record(span(Stage::Copy, copied, copied_bytes, begun, self.trace.now()));
+        }
+        activity.seq.store(0, Ordering::Release);
+        if step.remaining.fetch_sub(count, Ordering::AcqRel) == count {
+            // Under the lock, so that a caller between its check and its wait does not miss it.
+            drop(self.lock());
+            self.done.notify_all();
+        }
+    }
+}
+
+/// What is known of a field before any sample was seen.
+fn expect(field: &FieldSpec, program: &Program) -> Option<Arc<Expected>> {
+    let spec = program.fixed_output(field)?;
+    let bytes = spec.bytes().ok()?;
+    // Raw rows have no header: their bytes are their values, unless the transform changes them.
+    let raw = field.raw.as_ref().and_then(|raw| raw.bytes().ok());
+    let payload = raw.and_then(|total| program.payload(field, Format::Raw, &[], total as u64).ok().flatten());
+    let header = payload.filter(|payload| payload.offset == 0 && payload.spec == spec).map(|_| Vec::new());
+    Some(Arc::new(Expected { spec, bytes, header }))
+}
+
+fn grain(request: &StepRequest) -> usize {
+    let slots = request.ids.len().max(1);
+    let lengths = request.fields.iter().flat_map(|field| &field.length);
+    let bytes: u64 = lengths.map(|&length| if length == WHOLE { GRAIN_BYTES } else { length }).fold(0, u64::saturating_add);
+    let average = (bytes / slots as u64).max(1);
+    ((GRAIN_BYTES / average) as usize).clamp(1, GRAIN_SLOTS)
+}
+
+fn process_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which lives here.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

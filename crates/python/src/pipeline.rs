@@ -1,0 +1,283 @@
+//! The pipeline.
+
+use std::time::{Duration, Instant};
+
+use penstock_codec::{DType, FieldSpec, Format, Kind, Limits, Program, TensorSpec};
+use penstock_engine::pipeline::{self, Options, PipelineError};
+use penstock_engine::step::{self, FieldRequests, Output, StepRequest};
+use penstock_engine::trace::Stage;
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::array::Array;
+use crate::keys;
+use crate::store::Store;
+
+/// A wait is cut into slices of this length, between which Ctrl-C is looked for.
+const SLICE: Duration = Duration::from_millis(50);
+
+fn to_python(error: PipelineError) -> PyErr {
+    match error {
+        PipelineError::Closed | PipelineError::Forked => PyRuntimeError::new_err(error.to_string()),
+        PipelineError::Misuse(text) => PyValueError::new_err(text),
+        PipelineError::System(_) => PyMemoryError::new_err(error.to_string()),
+    }
+}
+
+fn column<T: Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+    PyBuffer::<T>::get(object)?.to_vec(py)
+}
+
+/// `(name, kind, raw)` where raw is `(dtype, shape)` or None.
+pub fn field_spec(field: (String, String, Option<(String, Vec<usize>)>)) -> PyResult<FieldSpec> {
+    let (name, kind, raw) = field;
+    let kind = Kind::from_name(&kind).ok_or_else(|| PyValueError::new_err(format!("{kind:?} is no kind of field")))?;
+    let raw = raw.map(|(dtype, shape)| match DType::from_name(&dtype) {
+        Some(dtype) => Ok(TensorSpec { dtype, shape }),
+        None => Err(PyValueError::new_err(format!("{dtype:?} is no type that a field can have"))),
+    });
+    Ok(FieldSpec {
+        name,
+        kind,
+        raw: raw.transpose()?,
+    })
+}
+
+/// Compiles a transform program.
+pub fn program(json: &str) -> PyResult<Program> {
+    Program::from_json(json).map_err(|error| PyValueError::new_err(error.message))
+}
+
+/// Steps in, finished steps out.
+#[pyclass(module = "penstock._native", frozen)]
+pub struct Pipeline {
+    inner: pipeline::Pipeline,
+    fields: usize,
+}
+
+#[pymethods]
+impl Pipeline {
+    #[new]
+    #[pyo3(signature = (store, keys, fields, program, *, seed, threads, window_bytes, attempts, read_timeout,
+                        max_pixels, max_bytes, trace_capacity, keep_slabs))]
+    #[allow(clippy::too_many_arguments)] // The keywords of one constructor.
+    fn new(
+        store: &Store,
+        keys: &Bound<'_, PyAny>,
+        fields: Vec<(String, String, Option<(String, Vec<usize>)>)>,
+        program: &str,
+        seed: u64,
+        threads: Option<usize>,
+        window_bytes: usize,
+        attempts: u32,
+        read_timeout: f64,
+        max_pixels: u64,
+        max_bytes: u64,
+        trace_capacity: usize,
+        keep_slabs: bool,
+    ) -> PyResult<Self> {
+        let options = Options {
+            fields: fields.into_iter().map(field_spec).collect::<PyResult<_>>()?,
+            program: self::program(program)?,
+            seed,
+            threads,
+            window_bytes,
+            attempts,
+            read_timeout: Duration::from_secs_f64(read_timeout.clamp(0.0, 1e6)),
+            limits: Limits { max_pixels, max_bytes },
+            trace_capacity,
+            keep_slabs,
+        };
+        let fields = options.fields.len();
+        let keys = keys::from_python(keys)?;
+        let inner = pipeline::Pipeline::new(store.inner.clone(), keys, options).map_err(to_python)?;
+        Ok(Self { inner, fields })
+    }
+
+    /// Starts work on a step; `fields` has `(object, offset, length, crc32c | None, format)` for each field.
+    #[pyo3(signature = (epoch, step, ids, rows, fields))]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        step: u64,
+        ids: &Bound<'_, PyAny>,
+        rows: &Bound<'_, PyAny>,
+        fields: Vec<Bound<'_, PyTuple>>,
+    ) -> PyResult<()> {
+        let fields = fields.iter().map(|field| {
+            let crc32c = field.get_item(3)?;
+            Ok(FieldRequests {
+                object: column(py, &field.get_item(0)?)?,
+                offset: column(py, &field.get_item(1)?)?,
+                length: column(py, &field.get_item(2)?)?,
+                crc32c: if crc32c.is_none() { Vec::new() } else { column(py, &crc32c)? },
+                format: column(py, &field.get_item(4)?)?,
+            })
+        });
+        let request = StepRequest {
+            epoch,
+            step,
+            ids: column(py, ids)?,
+            rows: column(py, rows)?,
+            fields: fields.collect::<PyResult<_>>()?,
+        };
+        py.detach(|| self.inner.submit(request)).map_err(to_python)
+    }
+
+    /// Whether the window has room for one more step.
+    fn has_room(&self) -> bool {
+        self.inner.has_room()
+    }
+
+    /// Steps submitted and not yet handed out.
+    #[getter]
+    fn open_steps(&self) -> usize {
+        self.inner.open_steps()
+    }
+
+    /// Bytes of all slabs.
+    #[getter]
+    fn mapped_bytes(&self) -> usize {
+        self.inner.mapped_bytes()
+    }
+
+    /// Worker threads now.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.inner.threads()
+    }
+
+    /// The oldest step when it is finished; None after `timeout` seconds. Ctrl-C ends the wait.
+    fn next(&self, py: Python<'_>, timeout: f64, skip: bool) -> PyResult<Option<Finished>> {
+        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
+        loop {
+            let slice = deadline.saturating_duration_since(Instant::now()).min(SLICE);
+            if let Some(inner) = py.detach(|| self.inner.next(slice, skip)).map_err(to_python)? {
+                return Ok(Some(Finished {
+                    inner,
+                    fields: self.fields,
+                }));
+            }
+            py.check_signals()?;
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Forgets every step that was not handed out.
+    fn discard(&self) -> PyResult<()> {
+        self.inner.discard().map_err(to_python)
+    }
+
+    /// What the oldest step still waits for, in words.
+    fn describe_wait(&self) -> String {
+        self.inner.describe_wait()
+    }
+
+    /// Spans in the ring: `(stage, thread, epoch, step, samples, bytes, start_ns, end_ns)`; thread −1 is the caller.
+    fn spans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let spans = py.detach(|| self.inner.trace().spans());
+        let rows = spans.into_iter().map(|s| {
+            let thread = if s.thread == u16::MAX { -1 } else { i32::from(s.thread) };
+            (s.stage.name(), thread, s.epoch, s.step, s.samples, s.bytes, s.start, s.end)
+        });
+        PyList::new(py, rows.collect::<Vec<_>>())
+    }
+
+    /// Nanoseconds since the trace began: the clock of the spans.
+    fn now(&self) -> u64 {
+        self.inner.trace().now()
+    }
+
+    /// Sums over the run: stage → `(seconds over all threads, samples, bytes)`.
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let totals = PyDict::new(py);
+        for stage in Stage::ALL {
+            let total = self.inner.trace().total(stage);
+            totals.set_item(stage.name(), (total.nanos as f64 / 1e9, total.samples, total.bytes))?;
+        }
+        Ok(totals)
+    }
+
+    /// Ends all work; returns how many workers a read still holds.
+    fn close(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.inner.close())
+    }
+}
+
+/// A finished step.
+#[pyclass(module = "penstock._native", frozen)]
+pub struct Finished {
+    inner: step::Finished,
+    fields: usize,
+}
+
+fn as_bytes<'py>(py: Python<'py>, values: &[u64]) -> Bound<'py, PyBytes> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    PyBytes::new(py, &bytes)
+}
+
+#[pymethods]
+impl Finished {
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.inner.epoch
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.inner.step
+    }
+
+    /// Reads that were tried again.
+    #[getter]
+    fn retries(&self) -> u64 {
+        self.inner.retries
+    }
+
+    /// Ids of the samples, as the bytes of a uint64 array.
+    #[getter]
+    fn ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        as_bytes(py, &self.inner.ids)
+    }
+
+    /// Rows of the samples, as the bytes of a uint64 array.
+    #[getter]
+    fn rows<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        as_bytes(py, &self.inner.rows)
+    }
+
+    /// Field by field: an Array with the samples along its first axis, or a list of one Array a sample.
+    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let fields = self.inner.fields.iter().map(|output| match output {
+            Output::Stacked(placed) => Ok(Bound::new(py, Array::placed(placed.clone()))?.into_any()),
+            Output::Ragged(members) => {
+                let arrays = members.iter().map(|placed| Bound::new(py, Array::placed(placed.clone())));
+                Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any())
+            }
+        });
+        fields.collect()
+    }
+
+    /// Failures: `(id, slot, field, key, offset, kind, message)`.
+    #[getter]
+    fn failures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let rows = self.inner.failures.iter().map(|f| {
+            (f.id, f.slot, f.field, f.key.as_str(), f.offset, f.kind.name(), f.message.as_str())
+        });
+        PyList::new(py, rows.collect::<Vec<_>>())
+    }
+
+    fn __len__(&self) -> usize {
+        self.fields
+    }
+}
+
+/// The format of a code.
+pub fn format(code: u8) -> PyResult<Format> {
+    Format::from_code(code).ok_or_else(|| PyValueError::new_err(format!("there is no format {code}")))
+}

@@ -1,0 +1,294 @@
+"""Between a plan's steps and the native pipeline: submits steps while the window has room, and takes them back as batches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import _native
+from penstock.batch import Batch
+from penstock.errors import (
+    CatalogError,
+    ChecksumError,
+    ClosedError,
+    DataError,
+    DeadlineError,
+    DecodeError,
+    MissingError,
+    StoreError,
+    TruncatedError,
+)
+from penstock.stores import native_store
+from penstock.tensors import as_numpy, as_torch, padded
+from penstock.trace import Trace
+from penstock.transform import compile_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.dataset import Dataset
+    from penstock.plan import Step
+
+_KINDS: dict[str, type[DataError]] = {
+    "missing": MissingError,
+    "truncated": TruncatedError,
+    "checksum": ChecksumError,
+    "decode": DecodeError,
+}
+
+DEFAULT_WINDOW = 1 << 30
+"""Bytes. A batch of 256 float32 pictures of 224² has 154 MB, and several are under way."""
+
+
+@dataclass
+class Budget:
+    """How many bad samples an epoch may have before ``on_error="skip"`` gives up."""
+
+    limit: int
+    epoch: int = -1
+    spent: int = 0
+
+    @classmethod
+    def of(cls, budget: float, samples: int) -> Budget:
+        """A share of the samples when below 1, else a count; at least one."""
+        if budget < 0:
+            raise ValueError(f"error_budget is {budget}; it is a share of an epoch (below 1) or a count")
+        return cls(int(budget) if budget >= 1 else max(1, int(budget * samples)))
+
+    def spend(self, epoch: int, count: int) -> bool:
+        """Whether ``count`` more are within the budget of that epoch."""
+        if epoch != self.epoch:
+            self.epoch, self.spent = epoch, 0
+        self.spent += count
+        return self.spent <= self.limit
+
+
+@dataclass(frozen=True)
+class FeedOptions:
+    """What the Loader was told, checked and parsed."""
+
+    transform: Sequence[Any]
+    dtype: str | None
+    layout: str | None
+    seed: int
+    threads: int | None
+    window: int | None
+    attempts: int
+    budget: Budget | None
+    torch: bool
+    pinned: bool
+    pad: float | None
+    timeout: float
+    max_pixels: int
+    max_bytes: int
+    trace: int
+    world: int
+
+
+class Feed:
+    """One native pipeline and what it needs to know of the dataset."""
+
+    def __init__(self, dataset: Dataset, options: FeedOptions) -> None:
+        self.options = options
+        self._dataset = dataset
+        self._catalog = dataset.catalog
+        self._stored = [field for field in dataset.fields if field.source == "stored"]
+        self._columns = [field for field in dataset.fields if field.source == "column"]
+        self._order = [field.name for field in dataset.fields]
+        program = compile_program(options.transform, dtype=options.dtype, layout=options.layout)
+        objects = self._catalog.objects
+        self._store_name = str(getattr(dataset.store, "uri", type(dataset.store).__name__))
+        self._pipeline = _native.Pipeline(
+            native_store(dataset.store, len(objects)),
+            key_table(objects),
+            [
+                (
+                    field.name,
+                    field.kind,
+                    None if field.dtype is None or field.shape is None else (field.dtype, list(field.shape)),
+                )
+                for field in self._stored
+            ],
+            program,
+            seed=options.seed % 2**64,
+            threads=options.threads,
+            window_bytes=DEFAULT_WINDOW if options.window is None else options.window,
+            attempts=options.attempts,
+            read_timeout=options.timeout,
+            max_pixels=options.max_pixels,
+            max_bytes=options.max_bytes,
+            trace_capacity=options.trace,
+            keep_slabs=options.pinned,
+        )
+        self.trace = Trace(self._pipeline, options.trace)
+        self._pins = None
+        if options.pinned:
+            from penstock.device import Pins
+
+            self._pins = Pins()
+        self._counts = dict.fromkeys(("batches", "samples", "skipped", "retries"), 0)
+        self._python_ns = 0
+        self._waited_ns = 0
+
+    def batches(self, steps: Iterator[Step]) -> Iterator[Batch]:
+        """The steps as batches, in order. Closing the iterator forgets what is under way."""
+        under_way: deque[Step] = deque()
+        while True:
+            begun = time.perf_counter_ns()
+            while self._pipeline.has_room() and (step := next(steps, None)) is not None:
+                self._submit(step)
+                under_way.append(step)
+            if not under_way:
+                return
+            asked = time.perf_counter_ns()
+            finished = self._wait()
+            came = time.perf_counter_ns()
+            batch = self._batch(under_way.popleft(), finished)
+            del finished
+            self._waited_ns += came - asked
+            self._python_ns += (asked - begun) + (time.perf_counter_ns() - came)
+            yield batch
+            del batch  # while the next one is awaited, only the trainer keeps this one's memory
+
+    def _submit(self, step: Step) -> None:
+        rows = step.rows
+        addresses = [self._catalog.addresses(field.name, rows) for field in self._stored]
+        self._pipeline.submit(
+            step.epoch,
+            step.step,
+            self._catalog.ids(rows),
+            rows.view(np.uint64),
+            [(a.object, a.offset, a.length, a.crc32c, a.format) for a in addresses],
+        )
+
+    def _wait(self) -> _native.Finished:
+        try:
+            finished = self._pipeline.next(self.options.timeout, self.options.budget is not None)
+        except RuntimeError as error:
+            raise ClosedError(str(error)) from None
+        if finished is None:
+            raise DeadlineError(
+                f"no batch within {self.options.timeout:g} s: {self._pipeline.describe_wait()}. Give the Loader a longer "
+                "timeout= if the store needs more"
+            )
+        return finished
+
+    def _batch(self, step: Step, finished: _native.Finished) -> Batch:
+        self._counts["retries"] += finished.retries
+        skipped = self._skip(step, finished) if finished.failures else ()
+        rows = np.frombuffer(finished.rows, np.int64)
+        ids = np.frombuffer(finished.ids, np.uint64)
+        values: dict[str, Any] = {}
+        for field, arrays in zip(self._stored, finished.arrays(), strict=True):
+            self._add(values, field.name, arrays)
+        for field in self._columns:
+            column = self._catalog.column(field.name, rows)
+            if column.dtype == object:
+                values[field.name] = column.tolist()
+            else:
+                column = np.ascontiguousarray(column)
+                values[field.name] = as_torch(column) if self.options.torch else column
+        padding = step.padding
+        if skipped and padding:
+            kept_real = int(np.isin(step.rows[: len(step.rows) - padding], rows).sum())
+            padding = len(rows) - kept_real
+        self._counts["batches"] += 1
+        self._counts["samples"] += len(ids) - padding
+        names = [*self._order, *(name for name in values if name not in self._order)]
+        return Batch(
+            {name: values[name] for name in names if name in values},
+            ids=ids,
+            epoch=step.epoch,
+            step=step.step,
+            padding=padding,
+            global_size=step.global_size,
+            world=self.options.world,
+            skipped=skipped,
+        )
+
+    def _add(self, values: dict[str, Any], name: str, arrays: _native.Array | list[_native.Array]) -> None:
+        if self._pins is not None:
+            for array in arrays if isinstance(arrays, list) else (arrays,):
+                self._pins.pin(array)
+        convert: Any = as_torch if self.options.torch else as_numpy
+        if not isinstance(arrays, list):
+            values[name] = convert(arrays)
+        elif self.options.pad is None:
+            values[name] = [convert(array) for array in arrays]
+        else:
+            box, lengths = padded([as_numpy(array) for array in arrays], self.options.pad)
+            values[name] = convert(box)
+            values[f"{name}.lengths"] = convert(lengths)
+
+    def _skip(self, step: Step, finished: _native.Finished) -> tuple[int, ...]:
+        failures = finished.failures
+        budget = self.options.budget
+        if budget is None:
+            raise self._error(failures[0], more=len(failures) - 1)
+        ids = tuple(sorted({failure[0] for failure in failures}))
+        self._counts["skipped"] += len(ids)
+        if not budget.spend(step.epoch, len(ids)):
+            error = self._error(failures[0], more=len(failures) - 1)
+            error.add_note(
+                f"on_error='skip' gave up: {budget.spent} bad samples in epoch {step.epoch}, and error_budget allows "
+                f"{budget.limit}"
+            )
+            raise error
+        return ids
+
+    def _error(self, failure: tuple[int, int, int, str, int, str, str], more: int) -> Exception:
+        id, _, field, key, offset, kind, message = failure
+        where = f"{key} @ {offset}" if offset else key
+        name = self._stored[field].name
+        error: Exception
+        if kind in _KINDS:
+            error = _KINDS[kind](message, id=id, key=where, store=self._store_name, field=name)
+        elif kind == "deadline":
+            error = DeadlineError(f"sample {id} ({where} in {self._store_name}): {message}")
+        else:
+            error = StoreError(f"sample {id} ({where} in {self._store_name}): {message}")
+        if more:
+            error.add_note(f"{more} more failed in the same batch")
+        return error
+
+    def discard(self) -> None:
+        """Forgets what is under way."""
+        self._pipeline.discard()
+
+    def stats(self) -> dict[str, float]:
+        """Counts so far."""
+        batches = max(self._counts["batches"], 1)
+        totals = self._pipeline.totals()
+        return {
+            **self._counts,
+            "bytes": totals["copy"][2] + totals["fetch"][2],
+            "wait_seconds": self._waited_ns / 1e9,
+            "python_us_per_batch": self._python_ns / 1e3 / batches,
+            "threads": self._pipeline.threads,
+            "memory_bytes": self._pipeline.mapped_bytes,
+        }
+
+    def close(self) -> None:
+        """Ends the native threads."""
+        if self._pins is not None:
+            self._pins.close()
+        self._pipeline.close()
+
+
+def key_table(objects: Any) -> Any:
+    """What the engine needs to read an Arrow string array in place."""
+    import pyarrow as pa
+
+    if isinstance(objects, pa.ChunkedArray):
+        objects = objects.combine_chunks()
+    if len(objects) == 0:
+        return []
+    if objects.null_count:
+        raise CatalogError("the catalog's table of objects has rows without a key")
+    _, offsets, text = objects.buffers()
+    wide = pa.types.is_large_string(objects.type)
+    return (offsets, text if text is not None else b"", objects.offset, len(objects), wide)

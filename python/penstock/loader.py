@@ -1,0 +1,308 @@
+"""The Loader: runs a plan and yields batches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import ClosedError, StateError
+from penstock.feed import Budget, Feed, FeedOptions
+from penstock.plan import FullShuffle, Plan, Step
+from penstock.stages import PerSample, Stage
+from penstock.state import LoaderState
+from penstock.tensors import torch_wanted
+from penstock.units import parse_bytes
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.batch import Batch
+    from penstock.dataset import Dataset
+    from penstock.tensors import Arrays
+    from penstock.trace import Trace
+
+OnError = Literal["raise", "skip", "retry"]
+
+
+class Loader:
+    """Yields the batches of ``dataset``, in a fresh order each epoch, decoded and transformed ahead of the trainer.
+
+    With ``epochs=None`` each ``for`` loop over the loader is one epoch, and the next loop the next one; with
+    ``epochs=N`` one loop runs them all.
+
+    - ``batch_size``: samples of a global batch; with several ranks each gets its cut of it. ``drop_last``: leave out
+      a last batch that is not full.
+    - ``seed``, ``shuffle``: the order and every random draw depend on the seed, the epoch and the sample's id alone.
+    - ``transform``: operations such as ``RandomResizedCrop(224)`` run natively per sample; then Python callables, which
+      get a batch's fields, or ``PerSample(function)``. ``dtype``, ``layout``: of image fields (``"float32"``, ``"NCHW"``).
+    - ``window``: memory for batches under way, ``"1GiB"`` or bytes; default: enough to keep every thread busy.
+      ``threads``: default one a core, and more while the cores idle because the disk is slow.
+    - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
+      where it is installed.
+    - ``rank``, ``world``: default from torch.distributed where that is initialised, else 0 of 1.
+    - ``on_error``: what a bad sample does: ``"raise"``, ``"skip"`` (leave it out, count it, up to ``error_budget``, a share
+      of an epoch or a count) or ``"retry"`` (read it up to ``attempts`` times, then raise).
+    - ``pad``: fields whose samples differ in shape come padded with this value, with ``<field>.lengths`` beside them;
+      None gives a list of views.
+    - ``timeout``: seconds that one batch may take before DeadlineError says who owes it.
+    - ``max_pixels``, ``max_bytes``: larger samples are refused before anything is allocated for them.
+
+    >>> with Loader(data, batch_size=64, transform=[RandomResizedCrop(224)]) as loader:  # doctest: +SKIP
+    ...     for batch in loader:
+    ...         train(batch["image"], batch["label"])
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int = 32,
+        *,
+        epochs: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        transform: Sequence[Any] = (),
+        dtype: str | None = None,
+        layout: str | None = None,
+        window: int | str | None = None,
+        threads: int | None = None,
+        device: str | None = None,
+        arrays: Arrays = "auto",
+        rank: int | None = None,
+        world: int | None = None,
+        on_error: OnError = "raise",
+        error_budget: float = 0.01,
+        attempts: int = 3,
+        pad: float | None = None,
+        timeout: float = 120.0,
+        max_pixels: int = 178_956_970,
+        max_bytes: int = 4 << 30,
+        trace: int = 65_536,
+        plan: Plan | None = None,
+    ) -> None:
+        if epochs is not None and epochs < 1:
+            raise ValueError(f"epochs is {epochs}; it is at least 1, or None for one epoch a loop")
+        if on_error not in ("raise", "skip", "retry"):
+            raise ValueError(f'on_error is {on_error!r}; it is "raise", "skip" or "retry"')
+        if not timeout > 0:
+            raise ValueError(f"timeout is {timeout}; it is a number of seconds above 0")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads is {threads}; it is at least 1, or None to have it tuned")
+        rank, world = _ranks(rank, world)
+        self.dataset = dataset
+        self.epochs = epochs
+        self.plan: Plan = plan or FullShuffle(
+            len(dataset), batch_size, seed, shuffle=shuffle, drop_last=drop_last, rank=rank, world=world
+        )
+        native, python = _split(transform)
+        self._device = None if device in (None, "cpu") else device
+        self._timeout = timeout
+        self._state = LoaderState.fresh(dataset.fingerprint(), self.plan.state())
+        self._resumed = False
+        self._closed = False
+        self._pid = os.getpid()
+        self._stages = [Stage(callable_, timeout) for callable_ in python]
+        self._feed = Feed(
+            dataset,
+            FeedOptions(
+                transform=native,
+                dtype=dtype,
+                layout=layout,
+                seed=seed,
+                threads=threads,
+                window=None if window is None else parse_bytes(window),
+                attempts=attempts if on_error == "retry" else 1,
+                budget=Budget.of(error_budget, len(dataset)) if on_error == "skip" else None,
+                torch=torch_wanted("torch" if self._device else arrays),
+                pinned=self._device is not None and str(self._device).startswith("cuda"),
+                pad=pad,
+                timeout=timeout,
+                max_pixels=max_pixels,
+                max_bytes=max_bytes,
+                trace=trace,
+                world=world,
+            ),
+        )
+        self._iteration: weakref.ref[Iterator[Batch]] | None = None
+
+    # Iterating.
+
+    def __len__(self) -> int:
+        """Batches of one loop over the loader: of an epoch, or of all ``epochs``."""
+        return self.plan.steps_per_epoch * (self.epochs or 1)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Starts the next loop: where a loaded state says, else with the next epoch.
+
+        An earlier loop that is still open ends: two loops over one loader do not mix.
+        """
+        self._check()
+        self._end_iteration()
+        state = self._state
+        if state.step and not self._resumed:  # the last loop was left early
+            state = state.at(state.epoch + 1, 0)
+        if self.epochs is not None and state.epoch >= self.epochs and not self._resumed:
+            state = state.at(0, 0)  # all epochs were run: again from the first
+        self._resumed = False
+        self._state = state
+        last = state.epoch + 1 if self.epochs is None else self.epochs
+        iteration = self._run(state.epoch, state.step, last)
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def _run(self, epoch: int, step: int, last: int) -> Iterator[Batch]:
+        batches = self._feed.batches(self._steps(epoch, step, last))
+        if self._stages:
+            from penstock.ahead import run_ahead
+
+            batches = run_ahead(batches, self._staged, depth=2, timeout=self._timeout)
+        if self._device:
+            from penstock.device import ahead
+
+            batches = ahead(batches, self._device)
+        trace = self._feed.trace
+        try:
+            for batch in batches:
+                self._state = self._state.after(batch.epoch, batch.step, self.plan.steps_per_epoch)
+                given = trace.now()
+                yield batch
+                trace.add("step", batch.epoch, batch.step, given, trace.now(), batch.size)
+                self._check()
+        finally:
+            close = getattr(batches, "close", None)
+            if close:
+                close()
+            if os.getpid() == self._pid and not self._closed:
+                self._feed.discard()
+
+    def _steps(self, epoch: int, step: int, last: int) -> Iterator[Step]:
+        for number in range(epoch, last):
+            yield from self.plan.steps(number, step if number == epoch else 0)
+
+    def _staged(self, batch: Batch) -> Batch:
+        trace = self._feed.trace
+        start = trace.now()
+        for stage in self._stages:
+            batch = stage.run(batch)
+        if self._feed.options.torch:
+            from penstock.tensors import as_torch
+
+            batch = batch.replace(
+                {
+                    name: as_torch(value) if type(value).__module__ == "numpy" else value
+                    for name, value in batch.items()
+                }
+            )
+        trace.add("transform", batch.epoch, batch.step, start, trace.now(), batch.size)
+        return batch
+
+    def _end_iteration(self) -> None:
+        iteration = self._iteration() if self._iteration is not None else None
+        self._iteration = None
+        if iteration is not None:
+            # Already running in another frame: it finds out at its next batch.
+            with contextlib.suppress(ValueError):
+                iteration.close()  # type: ignore[attr-defined]
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, as small readable JSON: counts the batches that were handed out."""
+        return self._state.to_json()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where ``state`` was taken, at the next loop; on any number of ranks.
+
+        StateError where the state is of another dataset, order or version.
+        """
+        self._check()
+        self._end_iteration()
+        loaded = LoaderState.from_json(state, like=self._state)
+        if self.epochs is not None and loaded.epoch > self.epochs:
+            raise StateError(f"the state stands in epoch {loaded.epoch}, but this loader has {self.epochs} epochs")
+        self._state = loaded
+        self._resumed = True
+
+    # Looking.
+
+    @property
+    def trace(self) -> Trace:
+        """Spans and counters of the run."""
+        return self._feed.trace
+
+    def stats(self) -> dict[str, float]:
+        """Counts so far: batches, samples, bytes, skipped, retries, seconds waited, threads, memory, Python's µs a batch."""
+        return self._feed.stats()
+
+    # Ending.
+
+    def close(self) -> None:
+        """Ends all threads and lets memory go; batches that were handed out stay valid."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._end_iteration()
+        for stage in self._stages:
+            stage.close()
+        self._feed.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_feed", None) is not None and not sys.is_finalizing():
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Loader has threads and cannot be sent to another process; send its dataset, and make a Loader there"
+        )
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "the loader was made in another process: its threads did not come along through fork(). Make a loader "
+                "in each process"
+            )
+        if self._closed:
+            raise ClosedError("the loader was closed; make a new one to go on")
+
+
+def _split(transform: Sequence[Any]) -> tuple[list[Any], list[PerSample | Callable[..., Any]]]:
+    """Native operations, then Python callables: in that order, since batches leave native code once."""
+    from penstock.transform import is_operation
+
+    operations = list(transform) if isinstance(transform, Sequence) else [transform]
+    first_python = next((i for i, op in enumerate(operations) if not is_operation(op)), len(operations))
+    native, python = operations[:first_python], operations[first_python:]
+    for item in python:
+        if is_operation(item):
+            raise ValueError(
+                f"{item!r} comes after a Python callable; native operations come first, since they run before the batch "
+                "is in Python"
+            )
+        if not callable(item) and not isinstance(item, PerSample):
+            raise TypeError(f"{item!r} is neither an operation of penstock nor callable")
+    return native, python
+
+
+def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:
+    if (rank is None) != (world is None):
+        raise ValueError("give rank and world together, or neither")
+    if rank is not None and world is not None:
+        return rank, world
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    return 0, 1
+
+
