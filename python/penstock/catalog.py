@@ -166,6 +166,13 @@ class Catalog:
             raise CatalogError(f"there is no column {name!r}; there are {', '.join(self.columns) or 'none'}")
         return _as_numpy(self._load(name), self._chosen(rows))
 
+    def arrow_column(self, name: str) -> Any:
+        """Return a user's column for all rows as a pyarrow array, gaps and all."""
+        column = self._load(name)
+        if isinstance(column, np.ndarray):
+            return to_arrow(column if self._rows is None else column.take(self._rows))
+        return column if self._rows is None else column.take(to_arrow(self._rows))
+
     def keys(self, rows: np.ndarray | None = None) -> list[str]:
         """Return the samples' names: the column ``key``, or what the object keys say."""
         chosen = self._chosen(rows)

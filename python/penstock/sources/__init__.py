@@ -14,11 +14,12 @@ Each has ``open(listing, …) -> Table``. They see the store only as a `penstock
 from __future__ import annotations
 
 import os
-import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import CatalogError, StoreError
 from penstock.sources.listing import StoreSpec, listing_of, local_path, redacted
+from penstock.sources.patterns import is_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.table import Origin, Table
 
 TABLE_EXTENSIONS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
-_PATTERN = re.compile(r"[{*?\[]")
 
 
 class Source(NamedTuple):
@@ -43,7 +43,7 @@ def open_source(origin: Origin) -> Source:
     root, name = _cut(uri)
     here = listing_of(root, origin.options)
     entry = here.stat(name) if name else None
-    if name and entry is None and _PATTERN.search(name):
+    if name and entry is None and is_pattern(uri) and not _is_folder(here, name):
         return _opened(_tars(uri, origin), origin)
     if name and (entry is None or _is_folder(here, name)):
         if entry is None and not _is_folder(here, name):
@@ -148,7 +148,7 @@ def _is_catalog(listing: Listing, entry: Entry) -> bool:
 def _is_folder(listing: Listing, name: str) -> bool:
     path = local_path(_join(listing.spec.uri, name))
     if path is not None:
-        return os.path.isdir(path)
+        return Path(path).is_dir()
     return next(iter(listing.list(name, sizes=False)), None) is not None
 
 

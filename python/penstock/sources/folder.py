@@ -17,8 +17,8 @@ from penstock.errors import CatalogError
 from penstock.formats import EXTENSIONS, Format
 from penstock.sources import npz
 from penstock.sources.listing import redacted
-from penstock.sources.members import Members, encode_classes, name_parts, some
-from penstock.table import WHOLE, Header, Table
+from penstock.sources.members import Members, compact, encode_classes, name_parts, number, some
+from penstock.table import NO_OBJECT, WHOLE, Header, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,6 +87,25 @@ class Files:
         self.stored, self.columns = members.columns(len(self.keys))
         self.labels = _labels_in_files(listing, self) if any(f.name == "label" for f in self.stored) else None
 
+    def keep(self, rows: np.ndarray) -> None:
+        """Keep only these samples, given in rising order, and the files that hold them."""
+        wanted = np.zeros(len(self.keys), bool)
+        wanted[rows] = True
+        files = wanted[np.array(self.rows)]
+        new_object = np.cumsum(files, dtype=np.int64) - 1
+        for name, column in self.columns.items():
+            values = column.take(rows)
+            if name.endswith(".object"):
+                there = values != NO_OBJECT
+                values[there] = new_object[values[there]]
+            self.columns[name] = compact(values)
+        new_row = np.cumsum(wanted, dtype=np.int64) - 1
+        self.objects = [name for name, kept in zip(self.objects, files.tolist(), strict=True) if kept]
+        self.rows = [int(new_row[row]) for row, kept in zip(self.rows, files.tolist(), strict=True) if kept]
+        self.keys = [self.keys[row] for row in rows.tolist()]
+        if self.labels is not None:
+            self.labels = self.labels[rows]
+
     def table(
         self,
         columns: dict[str, Column],
@@ -149,15 +168,6 @@ def _labels_in_files(listing: Listing, files: Files) -> np.ndarray | None:
             return None
         values[row] = value
     return values
-
-
-def number(text: bytes) -> int | None:
-    """Return the integer that a .cls file holds, or None where it holds something else."""
-    text = text.strip()
-    if len(text) > 19 or not text.removeprefix(b"-").isdigit():
-        return None
-    value = int(text)
-    return value if -(2**63) <= value < 2**63 else None
 
 
 def _extension(name: str) -> str:

@@ -150,6 +150,15 @@ def encode_classes(names: list[str] | Any) -> tuple[np.ndarray, tuple[str, ...]]
     return rank[to_numpy(coded.indices)], tuple(found[index] for index in order)
 
 
+def number(text: bytes) -> int | None:
+    """Return the integer that a .cls file holds, or None where it holds something else."""
+    text = text.strip()
+    if len(text) > 19 or not text.removeprefix(b"-").isdigit():
+        return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None
+
+
 def some(items: Iterable[str], most: int = 3) -> str:
     """Return the first few of many names for a sentence."""
     listed = list(items)
