@@ -17,7 +17,10 @@ _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def strings(values: Sequence[str]) -> Any:
-    """Return a pyarrow string array, or a large_string array above 2 GiB; UnicodeEncodeError where one is not UTF-8."""
+    """Return a pyarrow string array, or a large_string array above 2 GiB.
+
+    UnicodeEncodeError where a string is not UTF-8.
+    """
     import pyarrow as pa
 
     encoded = [value.encode() for value in values]

@@ -123,7 +123,8 @@ class Catalog:
             return _column_field(name, self._load(name))
         stored = ", ".join(field.name for field in self.stored)
         raise CatalogError(
-            f"there is no field {name!r}; stored are {stored or 'none'}, columns are {', '.join(self.columns) or 'none'}"
+            f"there is no field {name!r}; stored are {stored or 'none'}, columns are "
+            f"{', '.join(self.columns) or 'none'}"
         )
 
     # Rows.
@@ -279,7 +280,7 @@ def _is_everything(rows: np.ndarray, count: int) -> bool:
 
 
 def _small(rows: np.ndarray | None, count: int) -> tuple[str, bytes] | None:
-    """Return row numbers in few bytes: a bit a row of the source where that says it, else four or eight a row."""
+    """Return row numbers in few bytes: a bit a row of the source, or four or eight a row of these."""
     if rows is None:
         return None
     if len(rows) == 0 or (len(rows) * 4 > count // 8 and bool((np.diff(rows) > 0).all())):

@@ -28,6 +28,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -78,9 +79,9 @@ def write_catalog(
     column. The file appears whole or not at all; the same table gives the same bytes. `CatalogError` where
     table, fields and shards do not fit together; `StoreError` or OSError where it cannot be written.
 
-        write_catalog("out/catalog.parquet", table, objects=["shard-000000.tar"], sizes=[4096], stored=[image])
+        write_catalog("out/catalog.parquet", table, objects=["0.tar"], sizes=[4096], stored=[image])
     """
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(Path(path).absolute())
     info = FileInfo("packed", tuple(objects), tuple(sizes), ())
     if batch is None:
         batch = [*(field.name for field in stored), *([class_column] if class_column else [])]
@@ -103,14 +104,14 @@ def read_catalog(path: str | os.PathLike[str]) -> Catalog:
     """
     from penstock.catalog import Catalog
 
-    path = os.path.abspath(path)
+    path = Path(path).absolute()
     folder, name = os.path.split(path)
     listing = LocalListing(folder)
     entry = listing.stat(name)
     if entry is None:
         raise CatalogError(f"there is no catalog at {path}")
     table, _ = read_file(listing, entry)
-    return Catalog(table.opened_from(Origin(path)))
+    return Catalog(table.opened_from(Origin(str(path))))
 
 
 def write_file(listing: Listing, key: str, table: Any, header: Header, info: FileInfo) -> str:
@@ -177,7 +178,8 @@ def read_file(listing: Listing, entry: Entry) -> tuple[Table, FileInfo]:
         )
     if about.get("version") != FORMAT_VERSION:
         raise CatalogError(
-            f"{where} has format version {about.get('version')}, and this penstock reads {FORMAT_VERSION}; update penstock"
+            f"{where} has format version {about.get('version')}, and this penstock reads {FORMAT_VERSION}; "
+            "update penstock"
         )
     try:
         names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]

@@ -32,12 +32,12 @@ def open_dataset(
 ) -> Dataset:
     """Open a data set where it lies, and read no more of it than tells what is in it.
 
-    ``uri``: a folder of class folders; a folder with a table of labels (CSV, TSV, Parquet, JSONL), or that table;
-    tar shards in the WebDataset convention (a folder of them, one, or a pattern such as
-    ``"shards/train-{0000..0099}.tar"``), which are indexed once; a folder that ``penstock pack`` wrote; a ``.npy`` or
-    ``.npz``, or a folder of them. Local paths and ``file://`` URIs.
-    ``fields``: what a batch shall hold, as `Dataset.select`; by default every stored field and the label.
-    ``options``: what the store needs besides its address, such as a region.
+    ``uri``: a folder of class folders; a folder with a table of labels (CSV, TSV, Parquet, JSONL), or that
+    table; tar shards in the WebDataset convention (a folder of them, one, or a pattern such as
+    ``"shards/train-{0000..0099}.tar"``), which are indexed once; a folder that ``penstock pack`` wrote; a
+    ``.npy`` or ``.npz``, or a folder of them. Local paths and ``file://`` URIs. ``fields``: what a batch
+    shall hold, as `Dataset.select`; by default every stored field and the label. ``options``: what the
+    store needs besides its address, such as a region.
 
     `StoreError` where the place cannot be read, `CatalogError` where what is there does not make sense.
 
@@ -123,8 +123,8 @@ class Dataset:
         """Return the samples for which the expression holds and each named column has the given value.
 
         ``expression``: a string such as ``"label == 'cat' and age >= 3 and site in ('a', 'b')"`` (see
-        `penstock.where`), or a ``pyarrow.compute.Expression``. ``equals``: a value, or a list of which any will do.
-        A sample for which the answer is not known, because a value is missing, is left out.
+        `penstock.condition`), or a ``pyarrow.compute.Expression``. ``equals``: a value, or a list of which any
+        will do. A sample for which the answer is not known, because a value is missing, is left out.
         `CatalogError` for a column that is not there or an expression that makes no sense.
 
             data.where("label == 3 and group != 'x'").where(split="train")
@@ -156,14 +156,15 @@ class Dataset:
     ) -> Parts:
         """Cut into disjoint parts by ratio: ``train, val = data.split(train=0.9, val=0.1)``.
 
-        ``parts``: name and ratio of each; together at most 1, and what is left over is in no part. Sizes are exact:
-        by largest remainder. ``by``: columns whose every value keeps the ratios (within one sample with two parts, two
-        with more). ``group``: columns whose every value lies in one part only; sizes are then exact to within the
-        largest group. ``balanced``: as many of each value of ``by`` in a part, the rest left out. Which sample goes
-        where depends on ids (or groups), their values in ``by`` and the seed, not on the order of rows.
+        ``parts``: name and ratio of each; together at most 1, and what is left over is in no part. Sizes
+        are exact: by largest remainder. ``by``: columns whose every value keeps the ratios (within one
+        sample with two parts, two with more). ``group``: columns whose every value lies in one part only;
+        sizes are then exact to within the largest group. ``balanced``: as many of each value of ``by`` in a
+        part, the rest left out. Which sample goes where depends on ids (or groups), their values in ``by``
+        and the seed, not on the order of rows.
 
-        Returns the parts as a tuple that also knows their names: ``data.split(…).train``. ValueError for ratios that
-        make no sense, `CatalogError` for columns that are not there or have gaps.
+        Returns the parts as a tuple that also knows their names: ``data.split(…).train``. ValueError for
+        ratios that make no sense, `CatalogError` for columns that are not there or have gaps.
 
             train, val = data.split(train=0.9, val=0.1, by="label", group="patient", seed=7)
         """
@@ -208,7 +209,8 @@ class Dataset:
         place: dict[str, Any] = {"id": id, "key": key, "store": redacted(self.store.uri), "field": field.name}
         if int(at.object[0]) == NO_OBJECT:
             raise DataError(
-                f"it has no {field.name!r}; leave such samples out with where({field.name + ' is not null'!r})",
+                f"it has no {field.name!r}; leave such samples out with "
+                f"where({field.name + ' is not null'!r})",
                 **place,
             )
         name = self.catalog.objects[int(at.object[0])].as_py()
@@ -219,7 +221,8 @@ class Dataset:
             raise MissingError(f"the object {name} is not there", **place)
         if length != WHOLE and offset + length > entry.size:
             raise TruncatedError(
-                f"{name} has {entry.size:,} bytes, and the catalog says that the sample goes on to {offset + length:,}",
+                f"{name} has {entry.size:,} bytes, and the catalog says that the sample goes on to "
+                f"{offset + length:,}",
                 **place,
             )
         data = listing.read(name, offset, None if length == WHOLE else length)
@@ -236,7 +239,7 @@ class Dataset:
             raise DecodeError(f"as {_format_name(int(at.format[0]))}: {error}", **place) from error
 
     def fingerprint(self) -> str:
-        """Return a digest of which samples these are and what of each a batch holds; the same after opening again."""
+        """Return a digest of which samples these are and what a batch holds; the same after opening again."""
         inner = self.catalog.fingerprint([field.name for field in self.fields])
         shapes = [(field.name, field.kind, field.source, field.dtype, field.shape) for field in self.fields]
         return hashlib.sha256(f"penstock dataset 1\n{inner}\n{shapes}".encode()).hexdigest()[:32]

@@ -51,7 +51,7 @@ def npy_header(data: bytes) -> NpyHeader:
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError("its header is not what NumPy writes") from error
     if not isinstance(described, str):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004 - the file's fault, not the caller's
             f"its elements are records {described!r}; save each of their fields as an array of its own"
         )
     try:
@@ -60,7 +60,8 @@ def npy_header(data: bytes) -> NpyHeader:
         raise ValueError(f"its element type {described!r} is not known") from error
     if dtype.kind == "O":
         raise ValueError(
-            "it holds Python objects, which could only be unpickled, and nothing from a data set is executed; "
+            "it holds Python objects, which could only be unpickled, and nothing from a data set is "
+            "executed; "
             "save it again as an array of numbers"
         )
     if dtype.kind not in "biuf" or dtype.itemsize > 8:

@@ -9,8 +9,8 @@ from typing import Any
 class Sample(Mapping[str, Any]):
     """A mapping of field names to values, with the sample's ``id`` and ``key``.
 
-    Images and masks are uint8 or uint16 arrays ``[H, W, C]`` and ``[H, W]``, arrays are as stored, text and the like is
-    bytes, numbers are NumPy scalars.
+    Images and masks are uint8 or uint16 arrays ``[H, W, C]`` and ``[H, W]``, arrays are as stored, text and
+    the like is bytes, numbers are NumPy scalars.
 
     >>> sample = data[0]  # doctest: +SKIP
     >>> sample["image"].shape, sample.id, sample.key  # doctest: +SKIP

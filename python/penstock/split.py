@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -42,10 +42,10 @@ class Parts(tuple["Dataset", ...]):  # noqa: SLOT001 - a tuple has no room for s
         )
 
     @overload
-    def __getitem__(self, index: int | str) -> Dataset: ...  # type: ignore[overload-overlap]
+    def __getitem__(self, index: SupportsIndex | str, /) -> Dataset: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Dataset, ...]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: slice, /) -> tuple[Dataset, ...]: ...
+    def __getitem__(self, index: Any, /) -> Any:
         if isinstance(index, str):
             if index not in self.names:
                 raise KeyError(f"there is no part {index!r}; there are {', '.join(self.names)}")
@@ -113,7 +113,8 @@ def mixed(ids: np.ndarray, seed: int) -> np.ndarray:
         state = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return state ^ (state >> np.uint64(31))
+        found: np.ndarray = state ^ (state >> np.uint64(31))
+    return found
 
 
 def largest_remainder(count: int, ratios: Sequence[Fraction]) -> list[int]:
@@ -135,7 +136,7 @@ def _ratios(parts: Mapping[str, float]) -> list[Fraction]:
     """Return the ratios as they were written, and as the last one what is left over."""
     if not parts:
         raise ValueError("name the parts and their ratios: data.split(train=0.9, val=0.1)")
-    ratios = []
+    ratios: list[Fraction] = []
     for name, ratio in parts.items():
         try:
             exact = Fraction(str(ratio))
@@ -146,13 +147,11 @@ def _ratios(parts: Mapping[str, float]) -> list[Fraction]:
         if not 0 < exact <= 1:
             raise ValueError(f"the ratio of {name} is {ratio}; it must be above 0 and at most 1")
         ratios.append(exact)
-    rest = 1 - sum(ratios)
+    total = sum(ratios, Fraction(0))
+    rest = 1 - total
     if rest < Fraction(-1, 10**9):
-        raise ValueError(
-            f"the ratios of {', '.join(parts)} add up to {float(sum(ratios)):g}, which is more than 1"
-        )
+        raise ValueError(f"the ratios of {', '.join(parts)} add up to {float(total):g}, which is more than 1")
     if abs(rest) <= Fraction(1, 10**9):  # such as 1/3 three times, as floats
-        total = sum(ratios)
         return [*(ratio / total for ratio in ratios), Fraction(0)]
     return [*ratios, rest]
 
@@ -199,7 +198,8 @@ def _column_codes(catalog: Catalog, name: str, *, gaps: bool) -> tuple[np.ndarra
     if empty and not gaps:
         count = int(np.isin(codes, empty).sum())
         raise CatalogError(
-            f"the column {name!r} is empty in {count:,} rows, whose group is not known; fill it, or leave them out "
+            f"the column {name!r} is empty in {count:,} rows, whose group is not known; fill it, or leave "
+            "them out "
             f"with where({name + ' is not null'!r})"
         )
     return codes, [f"{type(value).__name__} {value}" for value in distinct]
@@ -226,7 +226,7 @@ def _exact(
 ) -> np.ndarray:
     """Return the part of each row, -1 for what is left over.
 
-    ``alike``: every stratum has the same sizes, which equal counts ask for; else the sizes over all are exact.
+    ``alike``: every stratum has the same sizes, as equal counts ask for; else the sizes over all are exact.
     """
     counts = np.bincount(strata, minlength=len(names))
     if alike:
@@ -246,9 +246,9 @@ def _exact(
 
 
 def _rounded(counts: np.ndarray, ratios: Sequence[Fraction], keys: np.ndarray) -> np.ndarray:
-    """Return sizes by stratum and part: rows add up to the counts, columns to the largest remainder of all.
+    """Return sizes by stratum and part: rows add up to the counts, columns to the largest remainder.
 
-    Each is its quota rounded down, and the units that are left go where the fraction is largest, ties by ``keys``.
+    Each is its quota rounded down; units that are left go where the fraction is largest, ties by ``keys``.
     """
     wanted = largest_remainder(int(counts.sum()), ratios)
     denominator = 1
@@ -283,7 +283,8 @@ def _equal_counts(strata: np.ndarray, count: int, ranks: np.ndarray, rows: np.nd
     least = int(counts.min()) if len(counts) else 0
     if least == 0 and len(rows):
         raise CatalogError(
-            "balanced=True cannot be held: a part would have no sample of some value of by=, because groups keep "
+            "balanced=True cannot be held: a part would have no sample of some value of by=, because "
+            "groups keep "
             "together; give it a larger ratio, or leave balanced out"
         )
     order = rows[np.lexsort((ranks[rows], strata[rows]))]
@@ -302,8 +303,8 @@ def _by_group(
 ) -> np.ndarray:
     """Return the part of each row so that no group lies in two.
 
-    Groups come in an order that the seed shuffles, and each goes to the part that its strata are missing from most.
-    A part is then never larger than its share by more than one group.
+    Groups come in an order that the seed shuffles, and each goes to the part that lacks its strata most. A
+    part is then never larger than its share by more than one group.
     """
     totals = np.bincount(strata, minlength=stratum_count)
     missing = np.array([largest_remainder(int(count), ratios) for count in totals], np.float64)
@@ -317,6 +318,6 @@ def _by_group(
         part = int(np.argmax(need))
         missing[mine, part] -= counts
         part_of[group] = part
-    assigned = part_of[groups]
+    assigned: np.ndarray = part_of[groups]
     assigned[assigned == len(ratios) - 1] = -1
     return assigned

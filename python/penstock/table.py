@@ -65,7 +65,10 @@ class Ramp:
             return np.full(len(rows), self.start, self.dtype)
         if self.step == 1 and self.start == 0:
             return rows.astype(self.dtype)
-        return (rows.astype(self.dtype) * self.dtype.type(self.step)) + self.dtype.type(self.start)
+        values: np.ndarray = rows.astype(self.dtype) * self.dtype.type(self.step) + self.dtype.type(
+            self.start
+        )
+        return values
 
 
 def constant(value: int, part: str) -> Ramp:

@@ -76,7 +76,8 @@ def _folder(listing: Listing, origin: Origin) -> tuple[Listing, Table]:
     tables = [entry for entry in top if entry.key.lower().endswith(TABLE_EXTENSIONS)]
     if len(tables) > 1:
         raise CatalogError(
-            f"{redacted(listing.spec.uri)} has {len(tables)} tables ({', '.join(e.key for e in tables)}), and one of them "
+            f"{redacted(listing.spec.uri)} has {len(tables)} tables ({', '.join(e.key for e in tables)}), "
+            "and one of them "
             f"has to be the labels: open it by its own name, as {redacted(_join(origin.uri, tables[0].key))}"
         )
     if tables:
@@ -111,7 +112,8 @@ def _file(listing: Listing, entry: Entry, origin: Origin) -> tuple[Listing, Tabl
 
         return listing, labels.open(listing, entry)
     raise CatalogError(
-        f"{redacted(listing.spec.uri)}{entry.key} is no data set that penstock knows: it opens folders, .tar, .npy, .npz, "
+        f"{redacted(listing.spec.uri)}{entry.key} is no data set that penstock knows: it opens folders, "
+        ".tar, .npy, .npz, "
         "catalog.parquet, and tables of labels (.csv, .tsv, .parquet, .jsonl)"
     )
 
@@ -131,7 +133,7 @@ def _tars(uri: str, origin: Origin) -> tuple[Listing, Table]:
 
 
 def _is_catalog(listing: Listing, entry: Entry) -> bool:
-    """Whether a Parquet file is a catalog: a damaged one called catalog.parquet counts, so that it is reported."""
+    """Whether a Parquet file is a catalog; a damaged catalog.parquet counts, so that it is reported."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

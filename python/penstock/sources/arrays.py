@@ -48,7 +48,8 @@ def open_npz(listing: Listing, entry: Entry, only: Sequence[str] = ()) -> Table:
             raise CatalogError(f"{there}: that cannot name a field; save it under a name without dots and @")
         if array.format is Format.NPY_DEFLATE:
             raise CatalogError(
-                f"{there}: it is compressed, so that no row of it can be read alone; save it with numpy.savez instead "
+                f"{there}: it is compressed, so that no row of it can be read alone; save it with "
+                "numpy.savez instead "
                 "of numpy.savez_compressed, or each sample in a file of its own"
             )
         header = _header(listing, entry, array.offset, array.length, there)
@@ -112,7 +113,8 @@ def _header(listing: Listing, entry: Entry, offset: int, length: int, where: str
         )
     if header.start + header.nbytes > length:
         raise CatalogError(
-            f"{where} is cut short: {header.dtype}{list(header.shape)} takes {header.nbytes:,} bytes after its header, "
+            f"{where} is cut short: {header.dtype}{list(header.shape)} takes {header.nbytes:,} bytes after "
+            "its header, "
             f"and {length - header.start:,} are there"
         )
     return header

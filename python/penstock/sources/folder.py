@@ -154,7 +154,7 @@ def open(listing: Listing) -> Table:
 
 
 def _labels_in_files(listing: Listing, files: Files) -> np.ndarray | None:
-    """Return what the .cls files say where each sample has one that holds a number, so that splits can use it."""
+    """Return the numbers in the .cls files, so that splits can use them; None unless every sample has one."""
     object = files.columns["@label.object"]
     formats = files.columns["@label.format"]
     everything = np.arange(len(files.keys))

@@ -18,9 +18,23 @@ if TYPE_CHECKING:
     from penstock.table import Column, Table
 
 FILE_COLUMNS = (
-    "file", "filename", "file_name", "path", "filepath", "file_path", "image", "image_path", "image_file", "img",
-    "img_path", "key", "name", "id", "image_id", "image_name",
-)  # fmt: skip
+    "file",
+    "filename",
+    "file_name",
+    "path",
+    "filepath",
+    "file_path",
+    "image",
+    "image_path",
+    "image_file",
+    "img",
+    "img_path",
+    "key",
+    "name",
+    "id",
+    "image_id",
+    "image_name",
+)
 LABEL_COLUMNS = ("label", "class", "class_name", "category", "target")
 
 
@@ -37,10 +51,12 @@ def open(listing: Listing, entry: Entry) -> Table:
     chosen = np.sort(rows)
     if len(chosen) > 1 and (twice := np.flatnonzero(np.diff(chosen) == 0)).size:
         raise CatalogError(
-            f"{where}: {len(twice):,} samples are named twice, such as {files.keys[chosen[twice[0]]]}; keep one row of each"
+            f"{where}: {len(twice):,} samples are named twice, such as {files.keys[chosen[twice[0]]]}; "
+            "keep one row of each"
         )
     if len(chosen) < len(files.keys):
-        note = f"{where}: {len(files.keys) - len(chosen):,} of {len(files.keys):,} samples have no row there and were left out"
+        count = len(files.keys)
+        note = f"{where}: {count - len(chosen):,} of {count:,} samples have no row there and were left out"
         warnings.warn(note, stacklevel=2)
         files.notes = (*files.notes, note)
         files.keep(chosen)
@@ -92,7 +108,7 @@ def _file_column(table: Any, where: str) -> str:
 
 
 def _rows(names: Any, column: str, files: Files, listing: Listing, where: str) -> np.ndarray:
-    """Return for each row of the table the sample that it names: by path, by path without extension, or by file name."""
+    """Return the sample that each row names: by path, with extension or without, or by file name."""
     given = [None if name is None else str(name).strip() for name in names.to_pylist()]
     if None in given or "" in given:
         at = next(i for i, name in enumerate(given) if not name)
@@ -107,21 +123,23 @@ def _rows(names: Any, column: str, files: Files, listing: Listing, where: str) -
         last = place.rpartition("/")[2]
         last_parts[last] = row if last_parts.get(last, row) == row else -1
     found = np.empty(len(given), np.int64)
-    lost, unclear = [], []
+    lost: list[str] = []
+    unclear: list[str] = []
     for index, name in enumerate(given):
         path = str(name).removeprefix("./")
         if root is not None and path.startswith(root + "/"):
             path = path[len(root) + 1 :]
-        row = places.get(path)
-        if row is None:
-            row = last_parts.get(path) if "/" not in path else None
-        if row is None or row < 0:
-            (lost if row is None else unclear).append(path)
-            row = 0
-        found[index] = row
+        sample = places.get(path)
+        if sample is None and "/" not in path:
+            sample = last_parts.get(path)
+        if sample is None or sample < 0:
+            (lost if sample is None else unclear).append(path)
+        else:
+            found[index] = sample
     if lost:
         raise CatalogError(
-            f"{where}: {len(lost):,} of {len(given):,} rows name files that are not in {files.where}: {some(lost)}; "
+            f"{where}: {len(lost):,} of {len(given):,} rows name files that are not in {files.where}: "
+            f"{some(lost)}; "
             "add the files or remove the rows"
         )
     if unclear:
@@ -158,7 +176,8 @@ def _columns(
             if values.null_count:
                 at = int(order[int(np.flatnonzero(to_numpy(values.is_null()))[0])])
                 raise CatalogError(
-                    f"{where}: the column {name!r} is empty in {values.null_count:,} rows (row {at + 1}); fill or remove them"
+                    f"{where}: the column {name!r} is empty in {values.null_count:,} rows (row {at + 1}); "
+                    "fill or remove them"
                 )
             if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
                 columns[name], classes = encode_classes(values)

@@ -67,8 +67,10 @@ class Members:
     def _name(self, field: str) -> int:
         if len(self._names) == _MOST_FIELDS:
             raise CatalogError(
-                f"{self._where} has more than {_MOST_FIELDS} fields in a sample ({', '.join(list(self._names)[:4])}, …): "
-                "what follows the first dot of a file name names a field, so names such as a.b.jpg should lose "
+                f"{self._where} has more than {_MOST_FIELDS} fields in a sample "
+                f"({', '.join(list(self._names)[:4])}, …): "
+                "what follows the first dot of a file name names a field, so names such as a.b.jpg should "
+                "lose "
                 "their inner dots"
             )
         if not field or "@" in field:

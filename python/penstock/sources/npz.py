@@ -61,13 +61,15 @@ def archive_members(listing: Listing, entry: Entry) -> list[Stored]:
                 )
             if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise CatalogError(
-                    f"{where}: its member {info.filename!r} is encrypted or compressed by a method that NumPy does not "
+                    f"{where}: its member {info.filename!r} is encrypted or compressed by a method that "
+                    "NumPy does not "
                     "use; write it with numpy.savez or numpy.savez_compressed"
                 )
             header = read(info.header_offset, _LOCAL_HEADER)
             if len(header) < _LOCAL_HEADER or not header.startswith(b"PK\x03\x04"):
                 raise CatalogError(
-                    f"{where}: there is no header of {info.filename!r} at byte {info.header_offset:,}; make it again"
+                    f"{where}: there is no header of {info.filename!r} at byte {info.header_offset:,}; "
+                    "make it again"
                 )
             name_length, extra_length = struct.unpack_from("<HH", header, 26)
             offset = info.header_offset + _LOCAL_HEADER + name_length + extra_length

@@ -54,7 +54,8 @@ def braces(pattern: str) -> Iterator[str]:
 
 
 def _matching(pattern: str, start: int) -> tuple[int, list[int]]:
-    depth, commas = 0, []
+    depth = 0
+    commas: list[int] = []
     for at in range(start, len(pattern)):
         depth += {"{": 1, "}": -1}.get(pattern[at], 0)
         if depth == 0:
@@ -78,7 +79,9 @@ def expand(pattern: str, listing_at: Callable[[str], Listing]) -> tuple[str, lis
             raise CatalogError(f"{pattern} names more than {_MOST:,} shards; narrow it")
     fixed = [path[: found.start()] if (found := _GLOB.search(path)) else path for path in paths]
     first, last = min(fixed), max(fixed)  # what these share they all share
-    root = first[: next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+    root = first[
+        : next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    ]
     root = root[: root.rfind("/") + 1]
     keys: set[str] = set()
     names: list[str] | None = None

@@ -73,7 +73,7 @@ def open(listing: Listing, shards: Sequence[Entry], pattern: str) -> Table:
 
 
 def cache_folder() -> Path:
-    """Return where indices are kept whose place cannot be written: $PENSTOCK_CACHE, or penstock in the user's cache."""
+    """Return the folder for indices whose place cannot be written: $PENSTOCK_CACHE or the user's cache."""
     own = os.environ.get("PENSTOCK_CACHE")
     if own:
         return Path(own)
@@ -127,7 +127,8 @@ def read_shard(listing: Listing, shard: Entry) -> Shard:
             if not keys or parts.key != keys[-1]:
                 if parts.key in seen:
                     raise CatalogError(
-                        f"{where} at byte {member.offset:,}: files of the sample {parts.key} lie in two places; "
+                        f"{where} at byte {member.offset:,}: files of the sample {parts.key} lie in two "
+                        "places; "
                         "in a shard the files of a sample follow each other: pack it with tar --sort=name"
                     )
                 seen.add(parts.key)
@@ -135,7 +136,8 @@ def read_shard(listing: Listing, shard: Entry) -> Shard:
                 fields.clear()
             if parts.field in fields:
                 raise CatalogError(
-                    f"{where} at byte {member.offset:,}: the sample {parts.key} has the field {parts.field!r} twice; "
+                    f"{where} at byte {member.offset:,}: the sample {parts.key} has the field "
+                    f"{parts.field!r} twice; "
                     "rename one of its files"
                 )
             fields.add(parts.field)

@@ -111,7 +111,8 @@ class TarReader:
             if kind in (b"1", b"2"):
                 self._fail(
                     position,
-                    f"{name} is a link, which has no bytes of its own; pack with tar --dereference --hard-dereference",
+                    f"{name} is a link, which has no bytes of its own; pack with tar --dereference "
+                    "--hard-dereference",
                 )
             if kind in (b"0", b"\0", b"7"):
                 if data + size > self._size:
@@ -149,7 +150,8 @@ class TarReader:
             for magic, name in _COMPRESSED.items():
                 if block.startswith(magic):
                     raise CatalogError(
-                        f"{self._where} is compressed with {name}, so that nothing in it can be read by its place; "
+                        f"{self._where} is compressed with {name}, so that nothing in it can be read by "
+                        "its place; "
                         "decompress it first"
                     )
         wanted = self._number(block[148:156], "checksum", position)
