@@ -22,12 +22,11 @@ help:
 
 setup: $(VENV)/.built
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml requirements-dev.txt constraints.txt
 	@scripts/check-prerequisites.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		numpy pyarrow typer rich maturin pytest pytest-timeout hypothesis mypy ruff pillow matplotlib pandas \
-		pandas-stubs psutil types-psutil
+		-r requirements-dev.txt
 	# torch is yours: whatever version is there stays.
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt torch

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset import Dataset
     from penstock.plan import Step
+    from penstock.transform import Layout, Mode
 
 _KINDS: dict[str, type[DataError]] = {
     "missing": MissingError,
@@ -55,8 +56,6 @@ class Budget:
     @classmethod
     def of(cls, budget: float, samples: int) -> Budget:
         """A share of the samples when below 1, else a count; at least one."""
-        if budget < 0:
-            raise ValueError(f"error_budget is {budget}; it is a share of an epoch (below 1) or a count")
         return cls(int(budget) if budget >= 1 else max(1, int(budget * samples)))
 
     def spend(self, epoch: int, count: int) -> bool:
@@ -73,7 +72,8 @@ class FeedOptions:
 
     transform: Sequence[Any]
     dtype: str | None
-    layout: str | None
+    layout: Layout | None
+    mode: Mode
     seed: int
     threads: int | None
     window: int | None
@@ -99,7 +99,7 @@ class Feed:
         self._stored = [field for field in dataset.fields if field.source == "stored"]
         self._columns = [field for field in dataset.fields if field.source == "column"]
         self._order = [field.name for field in dataset.fields]
-        program = compile_program(options.transform, dtype=options.dtype, layout=options.layout)
+        program = compile_program(options.transform, dtype=options.dtype, layout=options.layout, mode=options.mode)
         objects = self._catalog.objects
         self._store_name = str(getattr(dataset.store, "uri", type(dataset.store).__name__))
         self._pipeline = _native.Pipeline(
@@ -291,4 +291,5 @@ def key_table(objects: Any) -> Any:
         raise CatalogError("the catalog's table of objects has rows without a key")
     _, offsets, text = objects.buffers()
     wide = pa.types.is_large_string(objects.type)
-    return (offsets, text if text is not None else b"", objects.offset, len(objects), wide)
+    as_bytes = [np.frombuffer(buffer if buffer is not None else b"", np.uint8) for buffer in (offsets, text)]
+    return (*as_bytes, objects.offset, len(objects), wide)

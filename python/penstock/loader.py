@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.dataset import Dataset
     from penstock.tensors import Arrays
     from penstock.trace import Trace
+    from penstock.transform import Layout, Mode
 
 OnError = Literal["raise", "skip", "retry"]
 
@@ -38,7 +39,8 @@ class Loader:
       a last batch that is not full.
     - ``seed``, ``shuffle``: the order and every random draw depend on the seed, the epoch and the sample's id alone.
     - ``transform``: operations such as ``RandomResizedCrop(224)`` run natively per sample; then Python callables, which
-      get a batch's fields, or ``PerSample(function)``. ``dtype``, ``layout``: of image fields (``"float32"``, ``"NCHW"``).
+      get a batch's fields, or ``PerSample(function)``. ``dtype``, ``layout``: of image fields (``"float32"``, ``"NCHW"``); ``mode``:
+      their channels (``"rgb"``, ``"grey"`` or ``"unchanged"``: as stored).
     - ``window``: memory for batches under way, ``"1GiB"`` or bytes; default: enough to keep every thread busy.
       ``threads``: default one a core, and more while the cores idle because the disk is slow.
     - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
@@ -67,7 +69,8 @@ class Loader:
         drop_last: bool = False,
         transform: Sequence[Any] = (),
         dtype: str | None = None,
-        layout: str | None = None,
+        layout: Layout | None = None,
+        mode: Mode = "rgb",
         window: int | str | None = None,
         threads: int | None = None,
         device: str | None = None,
@@ -88,6 +91,8 @@ class Loader:
             raise ValueError(f"epochs is {epochs}; it is at least 1, or None for one epoch a loop")
         if on_error not in ("raise", "skip", "retry"):
             raise ValueError(f'on_error is {on_error!r}; it is "raise", "skip" or "retry"')
+        if not error_budget >= 0:
+            raise ValueError(f"error_budget is {error_budget}; it is a share of an epoch (below 1) or a count")
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout}; it is a number of seconds above 0")
         if threads is not None and threads < 1:
@@ -112,6 +117,7 @@ class Loader:
                 transform=native,
                 dtype=dtype,
                 layout=layout,
+                mode=mode,
                 seed=seed,
                 threads=threads,
                 window=None if window is None else parse_bytes(window),

@@ -32,7 +32,7 @@ fn mix(mut z: u64) -> u64 {
 
 /// The rows `0..n` in the order of `epoch` under `seed`.
 pub fn permutation(seed: u64, epoch: u64, n: u64) -> Vec<u64> {
-    let mut mixer = Mixer(mix(seed ^ mix(epoch.wrapping_add(0x5EED_0F_0E90C4))));
+    let mut mixer = Mixer(mix(seed ^ mix(epoch.wrapping_add(0x5EED_0F0E_90C4))));
     let mut rows: Vec<u64> = (0..n).collect();
     for last in (1..rows.len()).rev() {
         let other = mixer.below(last as u64 + 1) as usize;
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(permutation(7, 3, 8), FROZEN);
     }
 
-    const FROZEN: [u64; 8] = [0, 0, 0, 0, 0, 0, 0, 0];
+    const FROZEN: [u64; 8] = [2, 1, 4, 6, 0, 3, 5, 7];
 
     #[test]
     fn every_position_is_equally_likely() {

@@ -89,7 +89,7 @@ fn copy_bandwidth(py: Python<'_>, threads: usize, chunk: usize, total: usize) ->
         let pieces = total / chunk;
         let source = vec![1_u8; pieces * chunk];
         let pool = Pool::new(0);
-        let slab_pieces = (16 << 20_usize).div_ceil(chunk);
+        let slab_pieces = (16_usize << 20).div_ceil(chunk);
         let slabs = (0..threads).map(|_| pool.lease(slab_pieces * chunk)).collect::<std::io::Result<Vec<_>>>()?;
         for slab in &slabs {
             // SAFETY: nobody else has this slab yet. Touches every page before the clock starts.
