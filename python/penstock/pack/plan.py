@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from penstock.errors import CatalogError, DataError, PenstockError
 from penstock.formats import Format
-from penstock.pack import npy
+from penstock.pack import npy, tar
 from penstock.pack.convert import Fetcher, ImageEncoder, RowType, load_encoder
 from penstock.pack.names import safe_names
 from penstock.pack.options import OnError, PackFormat, PackOptions
 from penstock.pack.shard import FieldWork, ShardWork, planned_bytes
-from penstock.progress import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +120,7 @@ def make_plan(source: Source, options: PackOptions) -> Plan:
     weights = np.zeros(len(rows), np.uint64)
     for each in fields:
         weights += planned_bytes(sizes[each.name], block=each.block is not None)
+    overhead = len(tar.END) + sum(2 * tar.BLOCK for each in fields if each.block is not None)
     identity = {
         "version": VERSION,
         "settings": options.identity(),
@@ -137,7 +137,7 @@ def make_plan(source: Source, options: PackOptions) -> Plan:
         fields,
         rows,
         sizes,
-        cut(weights, options.shard_size),
+        cut(weights, max(1, options.shard_size - overhead)),
         weights,
         tuple(str(bad[row]) for row in sorted(bad)),
         identity,
@@ -184,12 +184,11 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
     old, new = theirs.get("settings") or {}, ours["settings"]
     for name, value in new.items():
         if old.get(name) != value:
-            flag = "--" + name.replace("_", "-")
-            shown = [
-                format_bytes(x) if name == "shard_size" and isinstance(x, int) else x
+            was, now = (
+                f"{x:,} bytes" if isinstance(x, int) and name == "shard_size" else x
                 for x in (old.get(name), value)
-            ]
-            said.append(f"{flag} was {shown[0]} and is {shown[1]}")
+            )
+            said.append(f"--{name.replace('_', '-')} was {was} and is {now}")
     old, new = theirs.get("source") or {}, ours["source"]
     words = {
         "uri": f"the source was {old.get('uri')} and is {new.get('uri')}",

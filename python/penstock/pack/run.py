@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CatalogError, DeadlineError, StoreError
+from penstock.errors import CatalogError, DeadlineError, PenstockError, StoreError
 from penstock.pack.convert import Fetcher
 from penstock.pack.finish import read_summary, write_finish
-from penstock.pack.names import WORK_FOLDER, shard_name
+from penstock.pack.names import CATALOG, WORK_FOLDER, shard_name
 from penstock.pack.options import OnError, PackOptions
 from penstock.pack.plan import Plan, differences, make_plan
 from penstock.pack.shard import ShardIndex, ShardWriter, Stopped
@@ -96,8 +96,10 @@ def pack(
         indexes = [run.indexes[shard] for shard in range(plan.shards)]
         try:
             samples = write_finish(plan, folder, indexes)
+        except PenstockError:
+            raise
         except OSError as error:
-            raise error if isinstance(error, StoreError) else disk_error(folder, error) from error
+            raise disk_error(folder / CATALOG, error) from error
         work.remove()
     skipped = [*plan.skipped, *(text for index in indexes for text in index.skipped)]
     return PackSummary(
@@ -326,6 +328,8 @@ class _Run:
         except WriteError as error:
             target = self._work.dest / shard_name(shard)
             raise disk_error(target, error.error, self._plan.shard_bytes(shard)) from error
+        except PenstockError:
+            raise
         except OSError as error:
             raise disk_error(path, error, self._plan.shard_bytes(shard)) from error
         if self._stop.is_set():

@@ -1,0 +1,136 @@
+"""What the commands are called and what they take; the work is imported when one runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_go_on = "nothing was changed"
+
+_URI = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI", help="A folder, tar shards, packed shards, .npy: what penstock.open takes."
+    ),
+]
+_THREADS = Annotated[
+    int | None, typer.Option(min=1, help="How many threads; by default the CPUs that may be used.")
+]
+
+
+def how_to_go_on() -> str:
+    """What an interrupted command tells the user to do."""
+    return _go_on
+
+
+def _goes_on(text: str) -> None:
+    global _go_on
+    _go_on = text
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (pack, verify, inspect, demo):
+        app.command()(command)
+
+
+def pack(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="What to pack: what penstock.open takes.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder for shards and catalog.")],
+    *,
+    shard_size: Annotated[str, typer.Option(help="Close a shard after so many bytes.")] = "256MiB",
+    threads: _THREADS = None,
+    where: Annotated[
+        str | None, typer.Option(help="Keep only samples for which this holds: \"label == 'cat'\".")
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(metavar="SEED", min=0, help="Pack in an order drawn from this seed.")
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="keep|raw|psi", help="keep: as they are. raw: arrays as plain rows. psi: images as PSI."
+        ),
+    ] = "keep",
+    level: Annotated[str, typer.Option(help="How hard PSI tries: fast, dense or max.")] = "dense",
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="raise|skip", help="What a bad sample does: end the pack, or be left out and counted."
+        ),
+    ] = "raise",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all back afterwards and compare checksums.")
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="Throw away what an unfinished pack left in DEST, and begin anew."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Write any dataset as tar shards and a catalog with checksums.
+
+    Killed at any moment and started again, it goes on and ends in the same bytes.
+    """
+    from penstock.cli import packing
+
+    _goes_on("finished shards are kept; run the same command again to go on")
+    packing.pack(
+        source,
+        dest,
+        packing.options(
+            shard_size=shard_size,
+            threads=threads,
+            where=where,
+            shuffle=shuffle,
+            format=format,
+            level=level,
+            on_error=on_error,
+        ),
+        restart=restart,
+        quiet=quiet,
+    )
+    if verify:
+        _goes_on(f"the pack is complete, reading back is not: `penstock verify {dest}` starts it again")
+        packing.verify(str(dest), threads=threads, quiet=quiet)
+
+
+def verify(
+    uri: Annotated[str, typer.Argument(metavar="DEST", help="A folder that was packed.")],
+    *,
+    threads: _THREADS = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Read packed shards back and compare every checksum."""
+    from penstock.cli import packing
+
+    packing.verify(uri, threads=threads, quiet=quiet)
+
+
+def inspect(
+    uri: _URI,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    grid: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a grid of pictures there.")] = None,
+    rows: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 5,
+) -> None:
+    """Show what is in there: schema, sizes, labels, samples, shards, pictures."""
+    from penstock.cli import inspecting
+
+    inspecting.inspect(uri, json=json, grid=grid, rows=rows)
+
+
+def demo(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Less data, fewer epochs.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where data and pictures go.")] = Path(
+        "demo-out"
+    ),
+) -> None:
+    """Make labelled pictures, pack them, train on them, and show where the time went."""
+    from penstock.demo import run
+
+    _goes_on("run it again: what is made is used again")
+    run(quick=quick, out=out)
