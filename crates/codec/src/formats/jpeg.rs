@@ -1,35 +1,29 @@
-//! JPEG: only the region that is asked for is decoded. Stand-in until `penstock-jpeg` has landed.
+//! JPEG: only the region that is asked for is decoded.
 
-use zune_jpeg::zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
+use penstock_jpeg::{decode_region, ErrorKind, Output, Region};
 
 use super::ImageCodec;
 use crate::dtype::DType;
-use crate::error::{malformed, Result};
-use crate::image::{cut, ImageHeader, Pixel, Rect, Want};
+use crate::error::{CodecError, CodecErrorKind, Result};
+use crate::image::{ImageHeader, Pixel, Rect, Want};
 use crate::scratch::Limits;
 
-#[derive(Default)]
-pub(crate) struct JpegScratch;
+pub(crate) type JpegScratch = penstock_jpeg::Scratch;
 
 pub(crate) fn header(bytes: &[u8]) -> Result<ImageHeader> {
-    let mut decoder = zune_jpeg::JpegDecoder::new(ZCursor::new(bytes));
-    decoder
-        .decode_headers()
-        .map_err(|error| malformed(format!("a broken JPEG: {error:?}")))?;
-    let info = decoder
-        .info()
-        .ok_or_else(|| malformed("a JPEG without a header"))?;
+    let info = penstock_jpeg::info(bytes).map_err(error)?;
+    // CMYK comes out as RGB in every mode.
     let channels = if info.components == 1 { 1 } else { 3 };
     Ok(ImageHeader {
         codec: ImageCodec::Jpeg,
-        width: info.width.into(),
-        height: info.height.into(),
+        width: info.width as usize,
+        height: info.height as usize,
         stored: Pixel {
             dtype: DType::U8,
             channels,
         },
         values: (channels == 1).then_some(DType::U8),
-        orientation: 1,
+        orientation: info.orientation,
     })
 }
 
@@ -39,32 +33,40 @@ pub(crate) fn decode(
     want: Want,
     region: Rect,
     out: &mut [u8],
-    _scratch: &mut JpegScratch,
-    _limits: &Limits,
+    scratch: &mut JpegScratch,
+    limits: &Limits,
 ) -> Result<()> {
     let channels = header.pixel(want)?.channels;
-    let space = if channels == 1 {
-        ColorSpace::Luma
+    let output = if channels == 1 {
+        Output::Grey
     } else {
-        ColorSpace::RGB
+        Output::Rgb
     };
-    let options = DecoderOptions::default()
-        .jpeg_set_out_colorspace(space)
-        .set_strict_mode(true);
-    let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    let whole = decoder
-        .decode()
-        .map_err(|error| malformed(format!("a broken JPEG: {error:?}")))?;
-    cut(
-        &whole,
-        header.width,
-        Pixel {
-            dtype: DType::U8,
-            channels,
-        },
-        Want::Unchanged,
-        region,
-        out,
-    );
-    Ok(())
+    // A JPEG's sides have 16 bits.
+    let region = Region {
+        x: region.x as u32,
+        y: region.y as u32,
+        width: region.w as u32,
+        height: region.h as u32,
+    };
+    let limits = penstock_jpeg::Limits {
+        max_pixels: limits.max_pixels,
+    };
+    let stride = region.width as usize * channels;
+    decode_region(bytes, region, output, out, stride, scratch, &limits).map_err(error)
+}
+
+#[cold]
+fn error(error: penstock_jpeg::Error) -> CodecError {
+    let kind = match error.kind {
+        ErrorKind::Truncated => CodecErrorKind::Truncated,
+        ErrorKind::Unsupported => CodecErrorKind::Unsupported,
+        ErrorKind::TooLarge => CodecErrorKind::TooLarge,
+        ErrorKind::BadRegion => CodecErrorKind::Mismatch,
+        _ => CodecErrorKind::Malformed,
+    };
+    CodecError {
+        kind,
+        message: error.message,
+    }
 }
