@@ -1,0 +1,341 @@
+//! What the encoder decides: predictors block by block, the colour transform, and which contexts share a table.
+
+use crate::color;
+use crate::header::{COLUMNS, GROUP, LANES};
+use crate::predict::residuals;
+use crate::tables::{Frequencies, Model, SLOTS, TABLES};
+use crate::tile::{BAND, UNIT};
+use crate::token::{raw_bits, token, CONTEXTS};
+use crate::word::Word;
+
+/// Columns that a plane of a tile is stored with.
+pub(crate) const PITCH: usize = LANES * COLUMNS;
+
+/// The words of one tile: up to four planes of `height` rows of [`PITCH`], zeros right of `width`.
+pub(crate) struct Planes<W> {
+    pub words: Vec<W>,
+    pub channels: usize,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl<W: Word> Planes<W> {
+    pub fn plane(&self, channel: usize) -> &[W] {
+        &self.words[channel * self.height * PITCH..][..self.height * PITCH]
+    }
+
+    /// The same tile under a colour transform.
+    pub fn transformed(&self, transform: u8) -> Planes<W> {
+        let mut words = self.words.clone();
+        if transform != color::NONE {
+            let size = self.height * PITCH;
+            let (first, rest) = words.split_at_mut(size);
+            let (second, rest) = rest.split_at_mut(size);
+            for ((a, b), c) in first.iter_mut().zip(second).zip(rest) {
+                [*a, *b, *c] = color::forward(transform, [*a, *b, *c]);
+            }
+        }
+        Planes { words, ..*self }
+    }
+}
+
+/// Approximate cost of a residual in sixteenths of a bit.
+pub(crate) struct Costs([u16; 256]);
+
+impl Costs {
+    pub fn new() -> Self {
+        Costs(std::array::from_fn(|z| (16.0 * (1.0 + z as f64).log2()).round() as u16))
+    }
+
+    #[inline(always)]
+    fn of<W: Word>(&self, residual: W) -> u32 {
+        let z = residual.get();
+        if W::BITS == 8 || z < 256 {
+            u32::from(self.0[(z & 255) as usize])
+        } else {
+            let shift = 24 - z.leading_zeros();
+            u32::from(self.0[((z >> shift) & 255) as usize]) + 16 * shift
+        }
+    }
+}
+
+/// Calls `each(x, [left, above, plane, half])` for every sample of row `y` with its unsigned residuals.
+#[inline(always)]
+fn row_residuals<W: Word>(plane: &[W], width: usize, y: usize, mut each: impl FnMut(usize, [W; 4])) {
+    let row = &plane[y * PITCH..][..width];
+    if y == 0 {
+        let mut left = W::default();
+        for (x, &sample) in row.iter().enumerate() {
+            each(x, [sample.sub(left).zigzag(); 4]);
+            left = sample;
+        }
+        return;
+    }
+    let up = &plane[(y - 1) * PITCH..][..width];
+    each(0, residuals(row[0], up[0], up[0], up[0]).map(W::zigzag));
+    for x in 1..width {
+        each(x, residuals(row[x], row[x - 1], up[x], up[x - 1]).map(W::zigzag));
+    }
+}
+
+/// Cost of each predictor in each block of a plane: `[block][predictor]`.
+pub(crate) fn block_costs<W: Word>(
+    tile: &Planes<W>,
+    channel: usize,
+    block: (u32, u32),
+    mut cost: impl FnMut(usize, usize, W) -> u32,
+) -> Vec<[u32; 4]> {
+    let across = tile.width.div_ceil(1 << block.0);
+    let down = tile.height.div_ceil(1 << block.1);
+    let mut costs = vec![[0u32; 4]; across * down];
+    let plane = tile.plane(channel);
+    for y in 0..tile.height {
+        let line = &mut costs[(y >> block.1) * across..][..across];
+        row_residuals(plane, tile.width, y, |x, z| {
+            let sums = &mut line[x >> block.0];
+            for (sum, z) in sums.iter_mut().zip(z) {
+                *sum += cost(x, y, z);
+            }
+        });
+    }
+    costs
+}
+
+/// Bits that packing takes with each predictor in each block of a plane; blocks are 2³ × 2³ or larger.
+pub(crate) fn packed_costs<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32)) -> Vec<[u32; 4]> {
+    let across = tile.width.div_ceil(1 << block.0);
+    let down = tile.height.div_ceil(1 << block.1);
+    let mut costs = vec![[0u32; 4]; across * down];
+    let plane = tile.plane(channel);
+    let mut any = [[0u32; LANES]; 4];
+    for y in 0..tile.height {
+        row_residuals(plane, tile.width, y, |x, z| {
+            for (all, z) in any.iter_mut().zip(z) {
+                all[x / COLUMNS] |= z.get();
+            }
+        });
+        if y % BAND == BAND - 1 || y + 1 == tile.height {
+            for lane in 0..tile.width.div_ceil(COLUMNS) {
+                let sums = &mut costs[(y >> block.1) * across + ((lane * COLUMNS) >> block.0)];
+                for (sum, all) in sums.iter_mut().zip(&any) {
+                    *sum += (32 - all[lane].leading_zeros()) * UNIT as u32;
+                }
+            }
+            any = [[0; LANES]; 4];
+        }
+    }
+    costs
+}
+
+/// The cheapest predictor of each block; the first of equals.
+pub(crate) fn cheapest(costs: &[[u32; 4]]) -> Vec<u8> {
+    costs.iter().map(|four| (0..4u8).min_by_key(|&which| (four[usize::from(which)], which)).unwrap_or(0)).collect()
+}
+
+/// Unsigned residuals of a plane under the chosen predictors, in the pitch of the tile.
+pub(crate) fn chosen<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32), predictors: &[u8], out: &mut [W]) {
+    let across = tile.width.div_ceil(1 << block.0);
+    let plane = tile.plane(channel);
+    for y in 0..tile.height {
+        let line = &predictors[(y >> block.1) * across..][..across];
+        let to = &mut out[y * PITCH..][..tile.width];
+        row_residuals(plane, tile.width, y, |x, z| to[x] = z[usize::from(line[x >> block.0] & 3)]);
+    }
+}
+
+/// The colour transform that makes the tiles cheapest, by the better of two predictors on every fourth row.
+pub(crate) fn transform<W: Word>(tiles: &[&Planes<W>], costs: &Costs) -> u8 {
+    if tiles.first().is_none_or(|tile| tile.channels < 3) {
+        return color::NONE;
+    }
+    (0..color::COUNT)
+        .min_by_key(|&transform| {
+            tiles
+                .iter()
+                .map(|tile| {
+                    let tile = tile.transformed(transform);
+                    let mut sum = 0u64;
+                    for channel in 0..3 {
+                        for y in (1..tile.height).step_by(4) {
+                            let mut each = [0u32; 4];
+                            row_residuals(tile.plane(channel), tile.width, y, |_, z| {
+                                each[0] += costs.of(z[0]);
+                                each[2] += costs.of(z[2]);
+                            });
+                            sum += u64::from(each[0].min(each[2]));
+                        }
+                    }
+                    sum
+                })
+                .sum::<u64>()
+        })
+        .unwrap_or(color::NONE)
+}
+
+/// [`block_costs`] under the fixed cost of a residual.
+pub(crate) fn fixed_costs<W: Word>(
+    tile: &Planes<W>,
+    channel: usize,
+    block: (u32, u32),
+    costs: &Costs,
+) -> Vec<[u32; 4]> {
+    block_costs(tile, channel, block, |_, _, z| costs.of(z))
+}
+
+/// How often each token came in each context: `[channel * CONTEXTS + context][token]`, flattened.
+#[derive(Clone)]
+pub(crate) struct Histograms {
+    pub counts: Vec<u32>,
+    pub tokens: usize,
+}
+
+impl Histograms {
+    pub fn new<W: Word>() -> Self {
+        Histograms { counts: vec![0; GROUP * CONTEXTS * W::TOKENS], tokens: W::TOKENS }
+    }
+
+    pub fn add(&mut self, other: &Histograms) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += count;
+        }
+    }
+
+    /// Puts the contexts of `channels` channels into at most sixteen groups that each share a table.
+    pub fn model(&self, channels: usize) -> Model {
+        let channels = channels.min(GROUP);
+        let rows: Vec<&[u32]> = self.counts.chunks_exact(self.tokens).take(channels * CONTEXTS).collect();
+        let total = |row: &[u32]| row.iter().map(|&count| f64::from(count)).sum::<f64>();
+        let mut used: Vec<(usize, f64, f64)> = rows
+            .iter()
+            .enumerate()
+            .filter_map(|(context, row)| {
+                let sum = total(row);
+                let mean = row.iter().enumerate().map(|(token, &count)| token as f64 * f64::from(count)).sum::<f64>();
+                (sum > 0.0).then(|| (context, sum, mean / sum))
+            })
+            .collect();
+        let samples: f64 = used.iter().map(|row| row.1).sum();
+        // A table costs about 30 bytes: it must have enough samples to earn them back.
+        let count = ((samples / 3000.0) as usize).clamp(1, TABLES).min(used.len().max(1));
+        used.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let mut group_of = vec![0usize; rows.len()];
+        let mut before = 0.0;
+        for &(context, sum, _) in &used {
+            group_of[context] = (((before + sum / 2.0) / samples * count as f64) as usize).min(count - 1);
+            before += sum;
+        }
+        let mut sums = vec![vec![0f64; self.tokens]; count];
+        for round in 0..8 {
+            for sum in &mut sums {
+                sum.fill(0.0);
+            }
+            for &(context, _, _) in &used {
+                for (sum, &count) in sums[group_of[context]].iter_mut().zip(rows[context]) {
+                    *sum += f64::from(count);
+                }
+            }
+            if round == 7 {
+                break;
+            }
+            let bits: Vec<Vec<f64>> = sums
+                .iter()
+                .map(|row| {
+                    let all: f64 = row.iter().sum::<f64>() + 0.02 * self.tokens as f64;
+                    row.iter().map(|&count| ((all) / (count + 0.02)).log2()).collect()
+                })
+                .collect();
+            let mut moved = false;
+            for &(context, _, _) in &used {
+                let nonzero: Vec<(usize, f64)> =
+                    rows[context].iter().enumerate().filter(|(_, &n)| n > 0).map(|(t, &n)| (t, f64::from(n))).collect();
+                let cost = |group: usize| nonzero.iter().map(|&(token, n)| n * bits[group][token]).sum::<f64>();
+                let best = (0..count).map(|group| (group, cost(group))).min_by(|a, b| a.1.total_cmp(&b.1));
+                if let Some((group, _)) = best {
+                    moved |= group != group_of[context];
+                    group_of[context] = group;
+                }
+            }
+            if !moved && round < 6 {
+                continue;
+            }
+        }
+        // Groups that lost all their contexts go.
+        let mut number = vec![None; count];
+        let mut tables = Vec::new();
+        for (group, sum) in sums.iter().enumerate() {
+            if sum.iter().any(|&n| n > 0.0) {
+                number[group] = Some(tables.len() as u8);
+                tables.push(normalise(sum));
+            }
+        }
+        if tables.is_empty() {
+            tables.push(normalise(&sums[0]));
+        }
+        // Contexts that never come take the table of the one before them, which keeps the runs long.
+        let mut of_context = Vec::with_capacity(rows.len());
+        let mut last = 0;
+        for (context, row) in rows.iter().enumerate() {
+            if row.iter().any(|&n| n > 0) {
+                last = number[group_of[context]].unwrap_or(0);
+            }
+            of_context.push(last);
+        }
+        Model { tables, of_context }
+    }
+}
+
+/// Frequencies that sum to 1,024, at least 1 for each token that comes.
+fn normalise(counts: &[f64]) -> Frequencies {
+    let total: f64 = counts.iter().sum();
+    let mut out = vec![0u16; counts.len()];
+    if total == 0.0 {
+        out[0] = SLOTS as u16;
+        return out;
+    }
+    let mut sum = 0i32;
+    for (frequency, &count) in out.iter_mut().zip(counts) {
+        if count > 0.0 {
+            *frequency = ((count * SLOTS as f64 / total).round() as u16).max(1);
+            sum += i32::from(*frequency);
+        }
+    }
+    // Give or take where a step of one changes the total length least.
+    while sum != SLOTS as i32 {
+        let step = (SLOTS as i32 - sum).signum();
+        let change = |token: usize| {
+            let frequency = f64::from(out[token]);
+            counts[token] * (frequency / (frequency + f64::from(step))).log2()
+        };
+        let best = (0..out.len())
+            .filter(|&token| out[token] > 0 && (step > 0 || out[token] > 1))
+            .min_by(|&a, &b| change(a).total_cmp(&change(b)));
+        let Some(token) = best else { break };
+        out[token] = (i32::from(out[token]) + step) as u16;
+        sum += step;
+    }
+    out
+}
+
+/// Sixteenths of a bit that each token takes in each table, raw bits included.
+pub(crate) fn lengths(model: &Model) -> Vec<Vec<u32>> {
+    model
+        .tables
+        .iter()
+        .map(|frequencies| {
+            frequencies
+                .iter()
+                .enumerate()
+                .map(|(token, &frequency)| {
+                    let coded = if frequency == 0 { 14.0 } else { (SLOTS as f64 / f64::from(frequency)).log2() };
+                    (16.0 * coded).round() as u32 + 16 * raw_bits(token as u32)
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Length of a residual under a table's [`lengths`].
+#[inline(always)]
+pub(crate) fn length<W: Word>(lengths: &[u32], residual: W) -> u32 {
+    lengths[token(residual.get()) as usize]
+}

@@ -1,0 +1,187 @@
+//! The entropy coder: 32 interleaved states of 32 bits, renormalised by 16-bit words that lie in one stream.
+//!
+//! In a step, each active lane decodes one residual. Lanes whose state fell below 2¹⁶ then take the next words of the
+//! stream, in lane order. 8-bit residuals need one renormalisation; wider ones renormalise after the token, after the low
+//! 16 raw bits, and (32-bit words only) after the other raw bits, each time all lanes in order.
+
+use crate::error::{Error, Result};
+use crate::header::LANES;
+use crate::tables::SLOT_BITS;
+use crate::token::{base, raw_bits};
+use crate::word::Word;
+
+/// Lower bound of a state, and the state in which an encoder starts and a decoder must end.
+pub(crate) const LOWEST: u32 = 1 << 16;
+
+/// The decoder's side of one tile's stream.
+pub(crate) struct Coder<'a> {
+    pub states: [u32; LANES],
+    pub words: &'a [u8],
+    pub at: usize,
+    /// `TABLES * SLOTS` slot words; see [`crate::tables`].
+    pub slots: &'a [u32],
+}
+
+/// One way to run a step; all give the same result.
+pub(crate) trait Engine {
+    /// Decodes one residual in each of the lanes below `active`; the other lanes give 0.
+    fn step<W: Word>(coder: &mut Coder, tables: &[u32; LANES], active: usize, out: &mut [W; LANES]) -> Result<()>;
+}
+
+impl<'a> Coder<'a> {
+    pub fn new(stream: &'a [u8], lanes: usize, slots: &'a [u32]) -> Result<Self> {
+        if stream.len() < lanes * 4 {
+            return Err(Error::malformed("a coded tile is shorter than its states"));
+        }
+        let mut states = [LOWEST; LANES];
+        for (state, bytes) in states.iter_mut().zip(stream.chunks_exact(4)).take(lanes) {
+            *state = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            if *state < LOWEST {
+                return Err(Error::malformed("a coded tile starts with a state below 65536"));
+            }
+        }
+        Ok(Coder { states, words: &stream[lanes * 4..], at: 0, slots })
+    }
+
+    #[inline(always)]
+    fn refill(&mut self, lane: usize) -> Result<()> {
+        if self.states[lane] < LOWEST {
+            let word = self.words.get(self.at..self.at + 2).ok_or_else(exhausted)?;
+            self.states[lane] = self.states[lane] << 16 | u32::from(u16::from_le_bytes([word[0], word[1]]));
+            self.at += 2;
+        }
+        Ok(())
+    }
+
+    /// After the last step: every word was used and every state is back where the encoder started.
+    pub fn finish(&self) -> Result<()> {
+        let left = self.words.len() - self.at;
+        if self.states.iter().any(|&state| state != LOWEST) || left > 2 {
+            return Err(Error::malformed("a coded tile does not end where it should"));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+pub(crate) fn exhausted() -> Error {
+    Error::malformed("a coded tile's stream ends early")
+}
+
+/// One lane after the other, in plain checked Rust.
+pub(crate) struct Plain;
+
+impl Engine for Plain {
+    #[inline(always)]
+    fn step<W: Word>(coder: &mut Coder, tables: &[u32; LANES], active: usize, out: &mut [W; LANES]) -> Result<()> {
+        let slot_mask = (1u32 << SLOT_BITS) - 1;
+        *out = [W::default(); LANES];
+        if W::BITS == 8 {
+            for lane in 0..active {
+                let state = coder.states[lane];
+                let slot = coder.slots[(tables[lane] + (state & slot_mask)) as usize];
+                let state = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
+                let raw = slot >> 21 & 7;
+                out[lane] = W::of((slot >> 24) + (state & ((1 << raw) - 1)));
+                coder.states[lane] = state >> raw;
+                coder.refill(lane)?;
+            }
+            return Ok(());
+        }
+        let mut tokens = [0u32; LANES];
+        for lane in 0..active {
+            let state = coder.states[lane];
+            let slot = coder.slots[(tables[lane] + (state & slot_mask)) as usize];
+            coder.states[lane] = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
+            tokens[lane] = slot >> 21;
+            coder.refill(lane)?;
+        }
+        for lane in 0..active {
+            let raw = raw_bits(tokens[lane]).min(16);
+            out[lane] = W::of(base(tokens[lane]) + (coder.states[lane] & ((1 << raw) - 1)));
+            coder.states[lane] >>= raw;
+            coder.refill(lane)?;
+        }
+        if W::BITS == 32 {
+            for lane in 0..active {
+                let raw = raw_bits(tokens[lane]).saturating_sub(16);
+                let high = (coder.states[lane] & ((1 << raw) - 1)) << 16;
+                out[lane] = W::of(out[lane].get() + high);
+                coder.states[lane] >>= raw;
+                coder.refill(lane)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One residual as the encoder's tables see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Symbol {
+    pub frequency: u32,
+    pub start: u32,
+    pub token: u32,
+    pub residual: u32,
+}
+
+/// The encoder's side: symbols go in backwards.
+pub(crate) struct Backwards {
+    pub states: [u32; LANES],
+    /// Words in the reverse of the order in which the decoder takes them.
+    pub words: Vec<u16>,
+}
+
+impl Backwards {
+    pub fn new(words: Vec<u16>) -> Self {
+        Backwards { states: [LOWEST; LANES], words }
+    }
+
+    /// Makes room so that the state, after taking `bits` more bits' worth, stays below 2³².
+    #[inline(always)]
+    fn drain(&mut self, lane: usize, limit: u64) {
+        if u64::from(self.states[lane]) >= limit {
+            self.words.push(self.states[lane] as u16);
+            self.states[lane] >>= 16;
+        }
+    }
+
+    #[inline(always)]
+    fn raw(&mut self, lane: usize, value: u32, bits: u32) {
+        self.drain(lane, 1 << (32 - bits));
+        self.states[lane] = self.states[lane] << bits | value;
+    }
+
+    #[inline(always)]
+    fn token(&mut self, lane: usize, symbol: Symbol) {
+        let state = self.states[lane];
+        self.states[lane] = ((state / symbol.frequency) << SLOT_BITS) + state % symbol.frequency + symbol.start;
+    }
+
+    /// One step: the inverse of [`Engine::step`] for the lanes that have a symbol.
+    #[inline(always)]
+    pub fn step<W: Word>(&mut self, symbols: &[Symbol]) {
+        if W::BITS == 8 {
+            for (lane, &symbol) in symbols.iter().enumerate().rev() {
+                let bits = raw_bits(symbol.token);
+                self.drain(lane, u64::from(symbol.frequency) << (32 - SLOT_BITS - bits));
+                self.states[lane] = self.states[lane] << bits | (symbol.residual - base(symbol.token));
+                self.token(lane, symbol);
+            }
+            return;
+        }
+        if W::BITS == 32 {
+            for (lane, symbol) in symbols.iter().enumerate().rev() {
+                let value = symbol.residual - base(symbol.token);
+                self.raw(lane, value >> 16, raw_bits(symbol.token).saturating_sub(16));
+            }
+        }
+        for (lane, symbol) in symbols.iter().enumerate().rev() {
+            let bits = raw_bits(symbol.token).min(16);
+            self.raw(lane, (symbol.residual - base(symbol.token)) & ((1 << bits) - 1), bits);
+        }
+        for (lane, &symbol) in symbols.iter().enumerate().rev() {
+            self.drain(lane, u64::from(symbol.frequency) << (32 - SLOT_BITS));
+            self.token(lane, symbol);
+        }
+    }
+}
