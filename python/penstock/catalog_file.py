@@ -16,10 +16,12 @@ and ``@F.format``; types as docs/design.md says, none of them null. The footer's
 ``batch``        names of the fields that a batch holds unless others are selected
 ``classes``      names of the classes, or an empty list
 ``class_column`` the column of indices into them, or null
-``identity``     digest of everything above but ``kind``, ``sizes`` and ``versions``, and of all values
+``columns``      list of ``[name, Arrow type in words]`` of every column
+``identity``     digest of all values and of the above but ``kind``, ``sizes`` and ``versions``
 ===============  ===========================================================================================
 
-Every page has a checksum, which is verified when it is read.
+``penstock.check`` beside it is the SHA-256 of that text, in hex. Every page has a checksum. Both are verified
+when they are read: a damaged catalog is an error, and never another catalog.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,17 +39,19 @@ import numpy as np
 
 from penstock.arrow import is_number, one_array, to_numpy
 from penstock.errors import CatalogError
-from penstock.sources.listing import Entry, Listing, LocalListing, RangeFile
-from penstock.table import ADDRESS_PARTS, NO_OBJECT, Field, Header, Origin, Ramp, Table, object_array
+from penstock.identity import identity_of
+from penstock.sources.listing import Entry, Listing, LocalListing, RangeFile, redacted
+from penstock.table import ADDRESS_PARTS, NO_OBJECT, Field, Header, Origin, Table, object_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from penstock.catalog import Catalog
     from penstock.table import Column
 
 FORMAT_VERSION = 1
 METADATA_KEY = b"penstock"
+CHECK_KEY = b"penstock.check"
 CATALOG_NAME = "catalog.parquet"
 RESERVED = ("id", "key")
 
@@ -136,10 +142,12 @@ def write_file(listing: Listing, key: str, table: Any, header: Header, info: Fil
         "batch": header.batch,
         "classes": header.classes,
         "class_column": header.class_column,
+        "columns": [[name, str(table.schema.field(name).type)] for name in table.column_names],
         "identity": identity,
     }
+    text = json.dumps(about, ensure_ascii=False, sort_keys=True).encode()
     table = table.replace_schema_metadata(
-        {METADATA_KEY: json.dumps(about, ensure_ascii=False, sort_keys=True)}
+        {METADATA_KEY: text, CHECK_KEY: hashlib.sha256(text).hexdigest().encode()}
     )
     addresses = [name for name in table.column_names if name.startswith("@")]
     delta = [name for name in addresses if name.endswith((".offset", ".length"))]
@@ -159,80 +167,111 @@ def write_file(listing: Listing, key: str, table: Any, header: Header, info: Fil
 
 
 def read_file(listing: Listing, entry: Entry) -> tuple[Table, FileInfo]:
-    """Read the header of a catalog file; its columns are read when they are asked for."""
+    """Read the header of a catalog file; its columns are read when they are asked for.
+
+    The file stays open as long as the table lives, so that it may be replaced meanwhile by another.
+    """
+    where = f"{redacted(listing.spec.uri)}{entry.key}"
+    with ExitStack() as stack:
+        file = RangeFile(stack.enter_context(listing.reader(entry.key)), entry.size)
+        metadata, about = _read_footer(file, where)
+        header, info = _understood(about, where)
+        names = set(metadata.schema.to_arrow_schema().names)
+        if metadata.num_rows != header.rows or names != header.physical:
+            raise CatalogError(f"{where} is damaged: its two headers contradict each other; make it again")
+        table = Table(header, _Loader(file, metadata, about, where), lambda: object_array(info.objects))
+        weakref.finalize(table, stack.pop_all().close)
+        return table, info
+
+
+def _read_footer(file: RangeFile, where: str) -> tuple[Any, dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    where = f"{listing.spec.uri}{entry.key}"
     try:
-        metadata = pq.read_metadata(pa.PythonFile(RangeFile(listing, entry), "r"))
-        text = (metadata.metadata or {}).get(METADATA_KEY)
-        about = json.loads(text) if text is not None else None
+        metadata = pq.read_metadata(pa.PythonFile(file, "r"))
+        said = metadata.metadata or {}
+        text = said.get(METADATA_KEY)
+        about = None
+        if text is not None and said.get(CHECK_KEY) == hashlib.sha256(text).hexdigest().encode():
+            about = json.loads(text)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CatalogError(
             f"{where} cannot be read as Parquet ({error}); if it was cut short, make it again"
         ) from error
+    if text is None:
+        raise CatalogError(f"{where} is a Parquet file but no catalog: its footer lacks 'penstock'")
     if not isinstance(about, dict):
-        raise CatalogError(
-            f"{where} is a Parquet file but not a catalog of penstock: its footer lacks 'penstock'"
-        )
+        raise CatalogError(f"{where} is damaged: its footer does not match its checksum; make it again")
     if about.get("version") != FORMAT_VERSION:
         raise CatalogError(
             f"{where} has format version {about.get('version')}, and this penstock reads {FORMAT_VERSION}; "
             "update penstock"
         )
+    return metadata, about
+
+
+def _understood(about: dict[str, Any], where: str) -> tuple[Header, FileInfo]:
     try:
-        names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        schema_names = list(metadata.schema.to_arrow_schema().names)
         info = FileInfo(
             about["kind"], tuple(about["objects"]), tuple(about["sizes"]), tuple(about["versions"])
         )
-        stored = tuple(
-            Field(
-                f["name"], f["kind"], "stored", f["dtype"], None if f["shape"] is None else tuple(f["shape"])
-            )
-            for f in about["stored"]
-        )
+        types = {str(name): str(kind) for name, kind in about["columns"]}
         header = Header(
             rows=int(about["rows"]),
             identity=str(about["identity"]),
-            stored=stored,
+            stored=tuple(
+                Field(f["name"], f["kind"], "stored", f["dtype"], f["shape"] and tuple(f["shape"]))
+                for f in about["stored"]
+            ),
             batch=tuple(about["batch"]),
-            columns=tuple(name for name in schema_names if not name.startswith("@") and name not in RESERVED),
+            columns=tuple(name for name in types if not name.startswith("@") and name not in RESERVED),
             classes=tuple(about["classes"]),
             class_column=about["class_column"],
-            physical=frozenset(schema_names),
+            physical=frozenset(types),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CatalogError(f"{where}: its footer does not make sense ({error!r}); make it again") from error
-    if header.rows != metadata.num_rows:
-        raise CatalogError(
-            f"{where}: its footer speaks of {header.rows:,} rows and it has {metadata.num_rows:,}"
-        )
-    for field in stored:
+    for field in header.stored:
         for part in ADDRESS_PARTS:
-            if part != "crc32c" and f"@{field.name}.{part}" not in names:
+            if part != "crc32c" and f"@{field.name}.{part}" not in header.physical:
                 raise CatalogError(f"{where} lacks the column @{field.name}.{part}; make it again")
+    return header, info
 
-    def load(wanted: Sequence[str]) -> dict[str, Column]:
-        now = listing.stat(entry.key)
-        if now != entry:
-            raise CatalogError(f"{where} has been replaced since it was opened; open it again")
+
+class _Loader:
+    """Reads columns of a catalog file and checks them."""
+
+    def __init__(self, file: RangeFile, metadata: Any, about: dict[str, Any], where: str) -> None:
+        self._file = file
+        self._metadata = metadata
+        self._types = dict(about["columns"])
+        self._objects = len(about["objects"])
+        self._where = where
+
+    def __call__(self, names: Sequence[str]) -> dict[str, Column]:
+        """Return columns by name; `CatalogError` where they are damaged."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         try:
-            file = pq.ParquetFile(
-                pa.PythonFile(RangeFile(listing, entry), "r"),
-                metadata=metadata,
-                page_checksum_verification=True,
+            parquet = pq.ParquetFile(
+                pa.PythonFile(self._file, "r"), metadata=self._metadata, page_checksum_verification=True
             )
-            table = file.read(columns=list(wanted))
-        except (pa.ArrowException, OSError) as error:
-            raise CatalogError(f"{where} is damaged ({error}); make it again") from error
-        columns = {name: _loaded(table.column(name)) for name in wanted}
+            table = parquet.read(columns=list(names))
+            found = {name: table.column(name) for name in names}
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise CatalogError(f"{self._where} is damaged ({error}); make it again") from error
+        for name, column in found.items():
+            if len(column) != self._metadata.num_rows or str(column.type) != self._types[name]:
+                raise CatalogError(
+                    f"{self._where} is damaged: {name} is {len(column):,} × {column.type} and should be "
+                    f"{self._metadata.num_rows:,} × {self._types[name]}; make it again"
+                )
+        columns = {name: _loaded(column) for name, column in found.items()}
         for name, column in columns.items():
-            _check_address(name, column, len(info.objects), where)
+            _check_address(name, column, self._objects, self._where)
         return columns
-
-    return Table(header, load, lambda: object_array(info.objects)), info
 
 
 def _loaded(chunked: Any) -> Column:
@@ -286,48 +325,3 @@ def _check(table: Any, header: Header, info: FileInfo, where: str) -> None:
         raise CatalogError(
             f"{where}: the class column {header.class_column!r} is not one of {list(header.columns)}"
         )
-
-
-def identity_of(header: Header, columns: Mapping[str, Column], objects: Any) -> str:
-    """Return the digest of all that a table says: the same wherever and in whatever file it lies."""
-    digest = hashlib.sha256(b"penstock table 1\n")
-    about = [
-        header.rows,
-        [[f.name, f.kind, f.dtype, f.shape] for f in header.stored],
-        header.batch,
-        header.classes,
-        header.class_column,
-    ]
-    digest.update(json.dumps(about, ensure_ascii=False).encode())
-    keys = object_array(objects) if isinstance(objects, list) else objects
-    _digest_column(digest, "objects", keys)
-    for name in sorted(columns):
-        _digest_column(digest, name, columns[name])
-    return digest.hexdigest()[:32]
-
-
-def _digest_column(digest: Any, name: str, column: Column) -> None:
-    if isinstance(column, Ramp):
-        digest.update(f"\n{name} {column.dtype.name} {column.start} + {column.step}\n".encode())
-        return
-    if isinstance(column, np.ndarray):
-        digest.update(f"\n{name} {column.dtype.str} {len(column)}\n".encode())
-        digest.update(np.ascontiguousarray(column).data)
-        return
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    digest.update(f"\n{name} {column.type} {len(column)}\n".encode())
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        lengths = to_numpy(pc.binary_length(column)).astype("<f8")  # a gap is NaN
-        digest.update(np.ascontiguousarray(lengths).data)
-        text = pc.fill_null(column, "") if column.null_count else column
-        _, offsets, data = text.buffers()
-        if data is not None and len(text):
-            ends = np.frombuffer(offsets, "<i8" if pa.types.is_large_string(text.type) else "<i4")
-            first, last = int(ends[text.offset]), int(ends[text.offset + len(text)])
-            digest.update(memoryview(data)[first:last])
-        return
-    for value in column.to_pylist():
-        digest.update(repr(value).encode())
-        digest.update(b"\n")

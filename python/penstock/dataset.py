@@ -123,8 +123,8 @@ class Dataset:
         """Return the samples for which the expression holds and each named column has the given value.
 
         ``expression``: a string such as ``"label == 'cat' and age >= 3 and site in ('a', 'b')"`` (see
-        `penstock.condition`), or a ``pyarrow.compute.Expression``. ``equals``: a value, or a list of which any
-        will do. A sample for which the answer is not known, because a value is missing, is left out.
+        `penstock.condition`), or a ``pyarrow.compute.Expression``. ``equals``: a value, or a list of which
+        any will do. A sample for which the answer is not known, because a value is missing, is left out.
         `CatalogError` for a column that is not there or an expression that makes no sense.
 
             data.where("label == 3 and group != 'x'").where(split="train")

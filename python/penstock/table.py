@@ -138,7 +138,7 @@ class Table:
         """Return a table of columns in memory; the header's ``physical`` and ``identity`` are filled in."""
         import pyarrow as pa
 
-        from penstock.catalog_file import identity_of
+        from penstock.identity import identity_of
 
         keys = objects if isinstance(objects, pa.Array) else object_array(objects)
         if not header.identity:

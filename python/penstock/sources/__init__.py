@@ -141,7 +141,8 @@ def _is_catalog(listing: Listing, entry: Entry) -> bool:
     from penstock.sources.listing import RangeFile
 
     try:
-        metadata = pq.read_metadata(pa.PythonFile(RangeFile(listing, entry), "r")).metadata or {}
+        with listing.reader(entry.key) as read:
+            metadata = pq.read_metadata(pa.PythonFile(RangeFile(read, entry.size), "r")).metadata or {}
     except (pa.ArrowException, OSError):
         return entry.key == CATALOG_NAME
     return METADATA_KEY in metadata

@@ -68,22 +68,9 @@ def open(listing: Listing, entry: Entry) -> Table:
 def _read(listing: Listing, entry: Entry, where: str) -> Any:
     import pyarrow as pa
 
-    name = entry.key.lower()
-    file = pa.PythonFile(RangeFile(listing, entry), "r")
     try:
-        if name.endswith(".parquet"):
-            import pyarrow.parquet as pq
-
-            table = pq.ParquetFile(file).read()
-        elif name.endswith((".jsonl", ".ndjson")):
-            import pyarrow.json as pj
-
-            table = pj.read_json(file)
-        else:
-            import pyarrow.csv as pv
-
-            options = pv.ParseOptions(delimiter="\t" if name.endswith(".tsv") else ",")
-            table = pv.read_csv(file, parse_options=options)
+        with listing.reader(entry.key) as read:
+            table = _parsed(pa.PythonFile(RangeFile(read, entry.size), "r"), entry.key.lower())
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CatalogError(f"{where} cannot be read as a table: {error}") from error
     if not table.num_rows:
@@ -92,6 +79,20 @@ def _read(listing: Listing, entry: Entry, where: str) -> Any:
     if doubled:
         raise CatalogError(f"{where} has two columns named {doubled[0]!r}; rename one")
     return table
+
+
+def _parsed(file: Any, name: str) -> Any:
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(file).read()
+    if name.endswith((".jsonl", ".ndjson")):
+        import pyarrow.json as pj
+
+        return pj.read_json(file)
+    import pyarrow.csv as pv
+
+    return pv.read_csv(file, parse_options=pv.ParseOptions(delimiter="\t" if name.endswith(".tsv") else ","))
 
 
 def _file_column(table: Any, where: str) -> str:

@@ -239,12 +239,12 @@ def check_name(name: str, where: str) -> None:
 
 
 class RangeFile(io.RawIOBase):
-    """A read-only, seekable file over an object of a listing."""
+    """A read-only, seekable file over an object that is open for reads."""
 
-    def __init__(self, listing: Listing, entry: Entry) -> None:
+    def __init__(self, read: Read, size: int) -> None:
         super().__init__()
-        self._listing = listing
-        self._entry = entry
+        self._read = read
+        self._size = size
         self._position = 0
 
     def readable(self) -> bool:  # noqa: D102
@@ -255,9 +255,9 @@ class RangeFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; positions before the start raise ValueError."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._entry.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         if base + offset < 0:
-            raise ValueError(f"position {base + offset} lies before the start of {self._entry.key}")
+            raise ValueError(f"position {base + offset} lies before the start")
         self._position = base + offset
         return self._position
 
@@ -266,9 +266,9 @@ class RangeFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Read up to ``size`` bytes, or all that is left."""
-        rest = max(0, self._entry.size - self._position)
+        rest = max(0, self._size - self._position)
         wanted = rest if size < 0 else min(size, rest)
-        data = self._listing.read(self._entry.key, self._position, wanted) if wanted else b""
+        data = self._read(self._position, wanted) if wanted else b""
         self._position += len(data)
         return data
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.table import Column
 
 _MOST_FIELDS = 64
+_KIND_ORDER = ("image", "mask", "array", "scalar", "bytes")
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +93,7 @@ class Members:
         self._format.extend(other._format)
 
     def columns(self, rows: int) -> tuple[tuple[Field, ...], dict[str, Column]]:
-        """Return the stored fields, in the order in which they were found, and their address columns."""
+        """Return the stored fields, images first, and their address columns."""
         row, field = _view(self._row, np.uint64), _view(self._field, np.uint16)
         parts = {
             "object": _view(self._object, np.uint32),
@@ -114,6 +115,7 @@ class Members:
                 full = np.full(rows, NO_OBJECT if part == "object" else 0, ADDRESS_PARTS[part])
                 full[at] = values[chosen]
                 columns[f"@{name}.{part}"] = compact(full)
+        stored.sort(key=lambda field: _KIND_ORDER.index(field.kind))
         return tuple(stored), columns
 
     def _kind(self, name: str, formats: np.ndarray) -> Any:

@@ -37,7 +37,7 @@ def archive_members(listing: Listing, entry: Entry) -> list[Stored]:
     where = f"{listing.spec.uri}{entry.key}"
     found = []
     try:
-        with zipfile.ZipFile(RangeFile(listing, entry)) as archive:
+        with listing.reader(entry.key) as read, zipfile.ZipFile(RangeFile(read, entry.size)) as archive:
             infos = archive.infolist()
     except (
         zipfile.BadZipFile,
