@@ -30,7 +30,7 @@ impl Default for Window {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cursor {
     pub bits: u64,
-    pub count: u32,
+    pub count: u64,
     at: usize,
 }
 
@@ -48,7 +48,7 @@ impl Cursor {
     #[inline(always)]
     pub fn consume(&mut self, length: u32) {
         self.bits <<= length & 63;
-        self.count = self.count.wrapping_sub(length);
+        self.count = self.count.wrapping_sub(u64::from(length));
     }
 
     /// `length` (0..=16) bits as a number.
@@ -62,10 +62,18 @@ impl Cursor {
     /// `length` (0..=15) bits as the standard codes a difference or coefficient.
     #[inline(always)]
     pub fn take_signed(&mut self, length: u32) -> i32 {
-        let negative = !((self.bits as i64) >> 63) as i32;
-        let value = self.take(length) as i32;
-        value + (negative & ((-1i32 << length) + 1))
+        let value = signed(self.bits, length);
+        self.consume(length);
+        value
     }
+}
+
+/// The top `length` (0..=15) bits as the standard codes a difference or coefficient.
+#[inline(always)]
+pub(crate) fn signed(bits: u64, length: u32) -> i32 {
+    let negative = !((bits as i64) >> 63) as i32;
+    let value = (bits >> 1 >> (63 - (length & 63))) as i32;
+    value + (negative & ((-1i32 << length) + 1))
 }
 
 /// Why the segment has no more bytes.
@@ -117,17 +125,17 @@ impl<'a> Source<'a> {
 
     /// To be called before each MCU.
     #[inline(always)]
-    pub fn ready(&mut self, cursor: &mut Cursor, window: &mut Window) -> Result<(), Overrun> {
+    pub fn ready(&mut self, cursor: Cursor, window: &mut Window) -> Result<Cursor, Overrun> {
         if cursor.at > self.safe {
             self.ready_slowly(cursor, window)
         } else {
-            Ok(())
+            Ok(cursor)
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn ready_slowly(&mut self, cursor: &mut Cursor, window: &mut Window) -> Result<(), Overrun> {
+    fn ready_slowly(&mut self, mut cursor: Cursor, window: &mut Window) -> Result<Cursor, Overrun> {
         if self.ended.is_none() {
             let at = cursor.at.min(self.end);
             window.0.copy_within(at..self.end, 0);
@@ -135,7 +143,8 @@ impl<'a> Source<'a> {
             cursor.at -= at;
             self.fill(window);
         }
-        self.check(cursor)
+        self.check(&cursor)?;
+        Ok(cursor)
     }
 
     /// Whether what was read so far was there.

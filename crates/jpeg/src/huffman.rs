@@ -1,7 +1,7 @@
 //! Huffman tables, made ready to decode more than a symbol at a time.
 #![forbid(unsafe_code)]
 
-use crate::bits::{Cursor, Window};
+use crate::bits::{signed, Cursor, Window};
 use crate::error::{malformed, Error};
 
 /// Bits looked up at once for one code.
@@ -97,26 +97,34 @@ impl Codes {
     }
 }
 
-/// Two coefficients, or one twice; `bits` is 0 where not even one fits.
+/// One or two coefficients. The value of the first of two lies within the bits looked up; the value of the last
+/// need not, only its code: it is taken from the stream.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(8))]
 pub(crate) struct Pair {
-    /// Bits of both.
+    /// Bits of both; 0 where not even one code fits.
     pub bits: u8,
-    /// How far the first, and the second, are from the last coefficient.
+    /// Bits before the value of the last, and bits of that value.
+    pub before: u8,
+    pub size: u8,
+    /// How far the first, and the last, are from the coefficient before.
     pub first: u8,
-    pub second: u8,
+    pub last: u8,
+    /// Value of the first of two.
     pub value: i16,
-    pub second_value: i16,
 }
 
-/// Total length and advance of several coefficients; length 0 where not even one fits.
+/// Total length and advance of several coefficients, of which the last may have its value outside the bits
+/// looked up; length 0 where not even one code fits.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(2))]
 pub(crate) struct Skip {
     pub bits: u8,
     pub advance: u8,
 }
+
+/// No entry of the fast tables is longer, so that two can be used after a refill.
+const _: () = assert!(2 * (PAIR_BITS + 15) <= 56 && 2 * (SKIP_BITS + 15) <= 56);
 
 pub(crate) struct AcTable {
     pub pairs: Box<[Pair; 1 << PAIR_BITS]>,
@@ -125,8 +133,8 @@ pub(crate) struct AcTable {
     ready: bool,
 }
 
-/// Length and advance of the coefficient at the top of `bits`, code and value; `None` if its code is unknown.
-fn whole(codes: &Codes, bits: u64) -> Option<(u32, u8, u8)> {
+/// Code length, advance and size of the coefficient at the top of `bits`, if its code lies within `room`.
+fn code(codes: &Codes, bits: u64, room: u32) -> Option<(u32, u8, u32)> {
     let (length, symbol) = codes.find(bits)?;
     let (run, size) = (symbol >> 4, symbol & 15);
     let advance = match (run, size) {
@@ -134,16 +142,7 @@ fn whole(codes: &Codes, bits: u64) -> Option<(u32, u8, u8)> {
         (_, 0) => END_OF_BLOCK,
         _ => run + 1,
     };
-    Some((length + u32::from(size), advance, size))
-}
-
-fn value(bits: u64, total: u32, size: u8) -> i16 {
-    if size == 0 {
-        return 0;
-    }
-    let raw = (bits << (total - u32::from(size)) >> (64 - u32::from(size))) as i32;
-    let low = 1 << (size - 1);
-    (if raw < low { raw + 1 - 2 * low } else { raw }) as i16
+    (length <= room).then_some((length, advance, u32::from(size)))
 }
 
 impl AcTable {
@@ -160,49 +159,55 @@ impl AcTable {
             return;
         }
         for (index, pair) in self.pairs.iter_mut().enumerate() {
-            let bits = (index as u64) << (64 - PAIR_BITS);
-            *pair = Pair::default();
-            let Some((length, first, size)) = whole(codes, bits) else {
-                continue;
-            };
-            if length > PAIR_BITS {
-                continue;
-            }
-            let v = value(bits, length, size);
-            *pair = Pair {
-                bits: length as u8,
-                first,
-                second: first,
-                value: v,
-                second_value: v,
-            };
-            if first == END_OF_BLOCK {
-                continue;
-            }
-            let rest = bits << length;
-            if let Some((more, second, size)) = whole(codes, rest) {
-                if length + more <= PAIR_BITS {
-                    pair.bits = (length + more) as u8;
-                    pair.second = first + second;
-                    pair.second_value = value(rest, more, size);
-                }
-            }
+            *pair = Self::pair(codes, (index as u64) << (64 - PAIR_BITS));
         }
         for (index, skip) in self.skips.iter_mut().enumerate() {
-            let mut bits = (index as u64) << (64 - SKIP_BITS);
-            *skip = Skip::default();
-            while let Some((length, advance, _)) = whole(codes, bits) {
-                if u32::from(skip.bits) + length > SKIP_BITS {
-                    break;
-                }
-                skip.bits += length as u8;
-                skip.advance += advance;
-                bits <<= length;
-                // so that without an end of block no sum comes near END_OF_BLOCK
-                if skip.advance >= 48 {
-                    break;
-                }
-            }
+            *skip = Self::skip(codes, (index as u64) << (64 - SKIP_BITS));
+        }
+    }
+
+    fn pair(codes: &Codes, bits: u64) -> Pair {
+        let Some((length, first, size)) = code(codes, bits, PAIR_BITS) else {
+            return Pair::default();
+        };
+        let used = length + size;
+        let one = Pair {
+            bits: used as u8,
+            before: length as u8,
+            size: size as u8,
+            first,
+            last: first,
+            value: 0,
+        };
+        if first == END_OF_BLOCK || used >= PAIR_BITS {
+            return one;
+        }
+        let Some((more, second, next)) = code(codes, bits << used, PAIR_BITS - used) else {
+            return one;
+        };
+        Pair {
+            bits: (used + more + next) as u8,
+            before: (used + more) as u8,
+            size: next as u8,
+            first,
+            last: first + second,
+            value: signed(bits << length, size) as i16,
+        }
+    }
+
+    fn skip(codes: &Codes, bits: u64) -> Skip {
+        let (mut used, mut advance) = (0, 0);
+        // further coefficients are left out from 48 on: without an end of block no sum comes near END_OF_BLOCK
+        while used < SKIP_BITS && advance < 48 {
+            let Some((length, more, size)) = code(codes, bits << used, SKIP_BITS - used) else {
+                break;
+            };
+            used += length + size;
+            advance += more;
+        }
+        Skip {
+            bits: used as u8,
+            advance,
         }
     }
 }

@@ -402,3 +402,62 @@ fn truncated(
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every fixture, whole and in part: the machine's best code against the plain code.
+    #[test]
+    fn vector_code_equals_plain_code() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|e| e != "jpg") {
+                continue;
+            }
+            seen += 1;
+            let data = std::fs::read(&path).unwrap();
+            let size = info(&data).unwrap();
+            for part in 0..4 {
+                let region = Region {
+                    x: size.width * part / 7,
+                    y: size.height * part / 5,
+                    width: size.width - size.width * part / 4,
+                    height: size.height - size.height * part / 3,
+                };
+                if region.width == 0
+                    || region.height == 0
+                    || region.x + region.width > size.width
+                    || region.y + region.height > size.height
+                {
+                    continue;
+                }
+                let stride = 3 * region.width as usize;
+                let pixels = |level| {
+                    let mut out = vec![0; stride * region.height as usize];
+                    decode_at(
+                        level,
+                        &data,
+                        region,
+                        Output::Rgb,
+                        &mut out,
+                        stride,
+                        &mut Scratch::default(),
+                        &Limits::default(),
+                    )
+                    .unwrap();
+                    out
+                };
+                for level in Level::all() {
+                    assert!(
+                        pixels(level) == pixels(Level::PLAIN),
+                        "{path:?} {region:?} {level:?}"
+                    );
+                }
+            }
+        }
+        assert!(seen > 50);
+    }
+}

@@ -143,8 +143,8 @@ impl<'a> Buffered<'a> {
                     predictions = [0; 4];
                     run = 0;
                 }
-                source
-                    .ready(&mut cursor, window)
+                cursor = source
+                    .ready(cursor, window)
                     .map_err(|o| fail(Fault::from(o)))?;
                 for &(index, h, v, dx, dy, dc, ac) in &blocks {
                     let kept = &mut self.components[index];

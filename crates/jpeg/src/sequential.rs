@@ -1,12 +1,12 @@
 //! Baseline and extended pictures in one scan: decoded MCU row by MCU row into bands, no more than is needed.
 #![forbid(unsafe_code)]
 
-use crate::bits::{find_marker, Cursor, End, Overrun, Source, Window};
+use crate::bits::{find_marker, signed, Cursor, End, Overrun, Source, Window};
 use crate::error::{malformed, Error};
 use crate::frame::Frame;
 use crate::header::Scan;
 use crate::huffman::{
-    coefficient, difference, AcTable, BadCode, Codes, Tables, END_OF_BLOCK, PAIR_BITS, SKIP_BITS,
+    coefficient, difference, AcTable, BadCode, Codes, Tables, PAIR_BITS, SKIP_BITS,
 };
 use crate::idct::{Group, Quantiser, LANES, PLACE};
 use crate::planes::{Plane, Span};
@@ -92,79 +92,138 @@ pub(crate) struct State<'a> {
     planes: &'a mut [Plane],
 }
 
-/// Finishes a block coefficient by coefficient; gives the position of the last.
+/// Decodes one coefficient that the fast tables do not hold; gives its position, or what else ends the block.
+///
+/// Takes the cursor by value: one whose address is given away would live in memory, not in registers.
+#[inline(never)]
+fn slow_coefficient(
+    codes: &Codes,
+    mut cursor: Cursor,
+    window: &Window,
+    k: u32,
+) -> Result<(Cursor, u32, i16), Fault> {
+    let (advance, value) = coefficient(codes, &mut cursor, window)?;
+    match k + advance {
+        k @ (..=63 | 128..) => Ok((cursor, k, value)),
+        _ => Err(Fault::Position),
+    }
+}
+
+/// Finishes a block coefficient by coefficient.
 #[inline(never)]
 fn finish_block(
-    spec: &BlockSpec,
-    cursor: &mut Cursor,
+    codes: &Codes,
+    mut cursor: Cursor,
     window: &Window,
     mut k: u32,
     mut store: Option<(&mut Group, usize)>,
-) -> Result<(), Fault> {
+) -> Result<Cursor, Fault> {
     while k < 63 {
-        let (advance, value) = coefficient(spec.ac, cursor, window)?;
-        if advance == u32::from(END_OF_BLOCK) {
-            return Ok(());
-        }
-        k += advance;
-        if k > 63 {
-            return Err(Fault::Position);
-        }
-        if let Some((group, lane)) = &mut store {
+        let value;
+        (cursor, k, value) = slow_coefficient(codes, cursor, window, k)?;
+        if let (Some((group, lane)), 0..=63) = (&mut store, k) {
             group.values[(usize::from(PLACE[k as usize]) + *lane) & 511] = value;
         }
     }
-    Ok(())
+    Ok(cursor)
 }
 
-#[inline(always)]
-fn decode_block(
-    spec: &BlockSpec,
-    cursor: &mut Cursor,
-    window: &Window,
-    prediction: &mut i32,
-    group: &mut Group,
+/// What is done with the coefficients of a block.
+trait Sink {
+    /// Decodes what one look at the fast table gives; false where that is nothing.
+    fn step(&mut self, fast: &AcTable, cursor: &mut Cursor, k: &mut u32) -> bool;
+    /// Takes one coefficient.
+    fn put(&mut self, k: u32, value: i16);
+    /// To give to [`finish_block`].
+    fn store(&mut self) -> Option<(&mut Group, usize)>;
+}
+
+/// Keeps the coefficients in one lane of a group.
+struct Keep<'a> {
+    group: &'a mut Group,
     lane: usize,
+}
+
+impl Sink for Keep<'_> {
+    #[inline(always)]
+    fn step(&mut self, fast: &AcTable, cursor: &mut Cursor, k: &mut u32) -> bool {
+        let pair = &fast.pairs[(cursor.bits >> (64 - PAIR_BITS)) as usize];
+        if pair.bits == 0 {
+            return false;
+        }
+        let value = signed(cursor.bits << (pair.before & 63), u32::from(pair.size));
+        cursor.consume(u32::from(pair.bits));
+        self.put(*k + u32::from(pair.first), pair.value);
+        *k += u32::from(pair.last);
+        self.put(*k, value as i16);
+        true
+    }
+
+    #[inline(always)]
+    fn put(&mut self, k: u32, value: i16) {
+        let place = usize::from(PLACE[k as usize & 255]) + self.lane;
+        self.group.values[place & 511] = value;
+    }
+
+    fn store(&mut self) -> Option<(&mut Group, usize)> {
+        Some((self.group, self.lane))
+    }
+}
+
+/// Drops them.
+struct Drop;
+
+impl Sink for Drop {
+    #[inline(always)]
+    fn step(&mut self, fast: &AcTable, cursor: &mut Cursor, k: &mut u32) -> bool {
+        let skip = fast.skips[(cursor.bits >> (64 - SKIP_BITS)) as usize];
+        cursor.consume(u32::from(skip.bits));
+        *k += u32::from(skip.advance);
+        skip.bits != 0
+    }
+
+    fn put(&mut self, _: u32, _: i16) {}
+
+    fn store(&mut self) -> Option<(&mut Group, usize)> {
+        None
+    }
+}
+
+/// Reads the AC coefficients of a block.
+#[inline(always)]
+fn decode_ac(
+    spec: &BlockSpec,
+    cursor: &mut Cursor,
+    window: &Window,
+    mut sink: impl Sink,
 ) -> Result<(), Fault> {
-    cursor.refill(window);
-    *prediction = prediction.wrapping_add(difference(spec.dc, cursor)?);
-    group.values[lane] = *prediction as i16;
     let mut k = 0u32;
     loop {
         cursor.refill(window);
-        let pair = spec.fast.pairs[(cursor.bits >> (64 - PAIR_BITS)) as usize];
-        if pair.bits == 0 {
-            let (advance, value) = coefficient(spec.ac, cursor, window)?;
-            k += advance;
-            group.values[(usize::from(PLACE[k as usize & 255]) + lane) & 511] = value;
-            if k < 63 {
-                continue;
+        for _ in 0..2 {
+            let before = (*cursor, k);
+            if !sink.step(spec.fast, cursor, &mut k) {
+                let value;
+                (*cursor, k, value) = slow_coefficient(spec.ac, *cursor, window, k)?;
+                sink.put(k, value);
+                if k >= 63 {
+                    return Ok(());
+                }
+                break;
             }
-            if k == 63 || k >= u32::from(END_OF_BLOCK) {
+            if k >= 63 {
+                if k != 63 && !(128..191).contains(&k) {
+                    // the last but one ended the block, and the last belongs to the next
+                    *cursor = finish_block(spec.ac, before.0, window, before.1, sink.store())?;
+                }
                 return Ok(());
             }
-            return Err(Fault::Position);
-        }
-        let before = (*cursor, k);
-        let first = (k + u32::from(pair.first)) as usize & 255;
-        let second = (k + u32::from(pair.second)) as usize & 255;
-        group.values[(usize::from(PLACE[first]) + lane) & 511] = pair.value;
-        group.values[(usize::from(PLACE[second]) + lane) & 511] = pair.second_value;
-        cursor.consume(u32::from(pair.bits));
-        k += u32::from(pair.second);
-        if k >= 63 {
-            if k == 63 || (128..191).contains(&k) {
-                return Ok(());
-            }
-            // the first of the two ended the block, and the second belongs to the next
-            *cursor = before.0;
-            return finish_block(spec, cursor, window, before.1, Some((group, lane)));
         }
     }
 }
 
 #[inline(always)]
-fn skip_block(
+fn decode_dc(
     spec: &BlockSpec,
     cursor: &mut Cursor,
     window: &Window,
@@ -172,31 +231,7 @@ fn skip_block(
 ) -> Result<(), Fault> {
     cursor.refill(window);
     *prediction = prediction.wrapping_add(difference(spec.dc, cursor)?);
-    let mut k = 0u32;
-    loop {
-        cursor.refill(window);
-        let skip = spec.fast.skips[(cursor.bits >> (64 - SKIP_BITS)) as usize];
-        if skip.bits == 0 {
-            k += coefficient(spec.ac, cursor, window)?.0;
-            if k < 63 {
-                continue;
-            }
-            if k == 63 || k >= u32::from(END_OF_BLOCK) {
-                return Ok(());
-            }
-            return Err(Fault::Position);
-        }
-        let before = (*cursor, k);
-        cursor.consume(u32::from(skip.bits));
-        k += u32::from(skip.advance);
-        if k >= 63 {
-            if k == 63 || (128..191).contains(&k) {
-                return Ok(());
-            }
-            *cursor = before.0;
-            return finish_block(spec, cursor, window, before.1, None);
-        }
-    }
+    Ok(())
 }
 
 /// Decodes MCUs `run` of MCU row `row`; no restart lies within.
@@ -214,12 +249,13 @@ pub(crate) fn decode_run(
     };
     let mut cursor = state.cursor;
     for x in run.from..run.to {
-        state.source.ready(&mut cursor, state.window)?;
+        cursor = state.source.ready(cursor, state.window)?;
         let window = &*state.window;
         if !wanted.contains(x) {
             for spec in &plan.blocks {
                 let prediction = &mut state.predictions[spec.component & 3];
-                skip_block(spec, &mut cursor, window, prediction)?;
+                decode_dc(spec, &mut cursor, window, prediction)?;
+                decode_ac(spec, &mut cursor, window, Drop)?;
             }
             continue;
         }
@@ -228,12 +264,19 @@ pub(crate) fn decode_run(
             let plane = &mut state.planes[spec.component];
             let (column, line) = (x * spec.h + spec.dx, row * spec.v + spec.dy);
             if !plane.columns.contains(column) || !plane.rows.contains(line) {
-                skip_block(spec, &mut cursor, window, prediction)?;
+                decode_dc(spec, &mut cursor, window, prediction)?;
+                decode_ac(spec, &mut cursor, window, Drop)?;
                 continue;
             }
             let lane = (column - plane.columns.from) % LANES;
             let group = &mut state.groups[spec.group];
-            decode_block(spec, &mut cursor, window, prediction, group, lane * 8)?;
+            decode_dc(spec, &mut cursor, window, prediction)?;
+            group.values[lane * 8] = *prediction as i16;
+            let keep = Keep {
+                group,
+                lane: lane * 8,
+            };
+            decode_ac(spec, &mut cursor, window, keep)?;
             if lane == LANES - 1 || column + 1 == plane.columns.to {
                 let stride = plane.stride();
                 let out = plane.block(column - lane, line);

@@ -24,10 +24,7 @@ ZIGZAG = sorted(
     key=lambda p: (p[0] + p[1], p[0] if (p[0] + p[1]) % 2 else p[1]),
 )
 BASIS = np.array(
-    [
-        [(0.5 if u else 0.5**1.5) * np.cos((2 * x + 1) * u * np.pi / 16) for x in range(8)]
-        for u in range(8)
-    ]
+    [[(0.5 if u else 0.5**1.5) * np.cos((2 * x + 1) * u * np.pi / 16) for x in range(8)] for u in range(8)]
 )
 
 
@@ -223,16 +220,12 @@ ADOBE = {n: segment(0xEE, b"Adobe\0\x64\0\0\0\0" + bytes([n])) for n in (0, 1, 2
 JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
-def sampled(
-    factors: list[tuple[int, int]], width: int, height: int, **kw: Any
-) -> tuple[Encoder, int, int]:
+def sampled(factors: list[tuple[int, int]], width: int, height: int, **kw: Any) -> tuple[Encoder, int, int]:
     """An encoder of YCbCr, or of as many components as there are factors."""
     if len(factors) == 3:
         planes = ycc(picture(width, height, seed=width + height))
     else:
-        planes = list(
-            np.moveaxis(picture(width, height, seed=7, channels=len(factors)), -1, 0)
-        )
+        planes = list(np.moveaxis(picture(width, height, seed=7, channels=len(factors)), -1, 0))
     components = [
         Component(p, h, v, 0 if i in (0, 3) else 1, i + 1)
         for i, (p, (h, v)) in enumerate(zip(planes, factors, strict=True))
@@ -261,9 +254,7 @@ def own() -> dict[str, bytes]:
         "own-restart-1": sampled([(2, 1), (1, 1), (1, 1)], 41, 29, restart=1),
         "own-restart-9": sampled([(2, 2), (1, 1), (1, 1)], 61, 90, restart=9),
         "own-scans": sampled([(2, 2), (1, 1), (1, 1)], 53, 43, scans=[[0], [1], [2]]),
-        "own-scans-mixed": sampled(
-            [(2, 2), (1, 1), (1, 1)], 53, 43, scans=[[0], [1, 2]], restart=4
-        ),
+        "own-scans-mixed": sampled([(2, 2), (1, 1), (1, 1)], 53, 43, scans=[[0], [1, 2]], restart=4),
         "own-wide-quantisers": sampled(
             [(2, 2), (1, 1), (1, 1)],
             45,
@@ -273,9 +264,7 @@ def own() -> dict[str, bytes]:
         ),
         "own-no-tables": sampled([(2, 2), (1, 1), (1, 1)], 33, 21, tables=False),
         "own-ycck": sampled([(1, 1)] * 4, 37, 29, application=ADOBE[2]),
-        "own-ycck-420": sampled(
-            [(2, 2), (1, 1), (1, 1), (2, 2)], 45, 29, application=ADOBE[2]
-        ),
+        "own-ycck-420": sampled([(2, 2), (1, 1), (1, 1), (2, 2)], 45, 29, application=ADOBE[2]),
         "own-cmyk-bare": sampled([(1, 1)] * 4, 37, 29),
         "own-cmyk-adobe": sampled([(1, 1)] * 4, 21, 13, application=ADOBE[0]),
         "own-rgb-adobe": sampled([(1, 1)] * 3, 21, 13, application=ADOBE[0]),

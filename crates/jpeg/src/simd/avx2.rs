@@ -6,7 +6,6 @@ use crate::idct::{
     Group, Quantiser, EVEN_2, EVEN_3, ODD_0, ODD_1, ODD_2, ODD_3, ODD_Z3, ODD_Z4, SHIFT_1, SHIFT_2,
 };
 use crate::planes::Span;
-use crate::rows::rgb_of;
 use crate::sequential::{Fault, Plan, State};
 
 /// # Safety
@@ -321,9 +320,9 @@ pub(crate) unsafe fn ycc_to_rgb(
     count: usize,
     out: *mut u8,
 ) {
-    let mut at = 0;
-    while at + 32 <= count {
-        // SAFETY: 32 bytes of each input and 96 of the output lie within bounds.
+    for at in (0..count).step_by(32) {
+        // SAFETY: `at` is below `count`, to whose next multiple of 32 the inputs are readable; SPREAD's masks
+        // are 32 bytes each; and 96 bytes of the output are within bounds, or a copy stands in for them.
         unsafe {
             let load = |from: *const u8| _mm256_loadu_si256(from.add(at).cast());
             let rgb = rgb32(load(y), load(cb), load(cr));
@@ -339,19 +338,19 @@ pub(crate) unsafe fn ycc_to_rgb(
                 )
             };
             let (a, b, c) = (mix(0), mix(1), mix(2));
-            let to = out.add(3 * at);
+            let mut last = [0u8; 96];
+            let whole = at + 32 <= count;
+            let to = if whole {
+                out.add(3 * at)
+            } else {
+                last.as_mut_ptr()
+            };
             _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(a, b));
             _mm256_storeu_si256(to.add(32).cast(), _mm256_permute2x128_si256::<0x30>(c, a));
             _mm256_storeu_si256(to.add(64).cast(), _mm256_permute2x128_si256::<0x31>(b, c));
+            if !whole {
+                std::ptr::copy_nonoverlapping(to, out.add(3 * at), 3 * (count - at));
+            }
         }
-        at += 32;
-    }
-    while at < count {
-        // SAFETY: one byte of each input and three of the output lie within bounds.
-        unsafe {
-            let rgb = rgb_of(*y.add(at), *cb.add(at), *cr.add(at));
-            std::ptr::copy_nonoverlapping(rgb.as_ptr(), out.add(3 * at), 3);
-        }
-        at += 1;
     }
 }

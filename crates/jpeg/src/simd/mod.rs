@@ -25,6 +25,12 @@ enum Kind {
 impl Level {
     pub const PLAIN: Self = Self(Kind::Plain);
 
+    /// All that this machine has.
+    #[cfg(test)]
+    pub fn all() -> Vec<Self> {
+        vec![Self::PLAIN, Self::best()]
+    }
+
     /// The best that this machine has.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
