@@ -127,6 +127,8 @@ pub(crate) fn decode(
     if bits < 8 {
         // Masks of 1, 2 or 4 bits: the packed rows stand behind the place where they are unpacked to.
         let (pixels, packed) = pixels.split_at_mut(size.max(unpacked));
+        // Interlaced rows of less than 8 bits are put together by setting bits.
+        packed[..size].fill(0);
         reader.next_frame(&mut packed[..size]).map_err(error)?;
         unpack(packed, width, bits, &mut pixels[..unpacked]);
     } else {

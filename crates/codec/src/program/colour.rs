@@ -94,24 +94,26 @@ fn shift_hue(pixels: &mut [u8], channels: usize, factor: f64) {
     }
 }
 
+/// Pillow computes in double precision and keeps what it names in single; so is it here, for the same bytes.
 fn to_hsv(r: u8, g: u8, b: u8) -> [u8; 3] {
     let (max, min) = (r.max(g).max(b), r.min(g).min(b));
     if max == min {
         return [0, 0, max];
     }
     let range = f32::from(max - min);
-    let distance = |value: u8| f32::from(max - value) / range;
+    let distance = |value: u8| f64::from(f32::from(max - value) / range);
     let sixths = if r == max {
         distance(b) - distance(g)
     } else if g == max {
         2.0 + distance(r) - distance(b)
     } else {
         4.0 + distance(g) - distance(r)
-    };
-    let hue = (f64::from(sixths) / 6.0 + 1.0).fract();
+    } as f32;
+    let hue = (f64::from(sixths) / 6.0 + 1.0).fract() as f32;
+    let saturation = range / f32::from(max);
     [
-        (hue * 255.0) as u8,
-        (f64::from(range / f32::from(max)) * 255.0) as u8,
+        (f64::from(hue) * 255.0) as u8,
+        (f64::from(saturation) * 255.0) as u8,
         max,
     ]
 }
@@ -120,15 +122,16 @@ fn to_rgb(h: u8, s: u8, v: u8) -> [u8; 3] {
     if s == 0 {
         return [v; 3];
     }
-    let sixths = f32::from(h) * 6.0 / 255.0;
-    let sector = sixths.floor();
-    let part = sixths - sector;
-    let saturation = f32::from(s) / 255.0;
-    let level = |missing: f32| (f32::from(v) * (1.0 - missing)).round() as u8;
-    let p = level(saturation);
-    let q = level(saturation * part);
-    let t = level(saturation * (1.0 - part));
-    match sector as u8 % 6 {
+    let sixths = f64::from(h) * 6.0 / 255.0;
+    let sector = sixths as u8;
+    let part = (sixths - f64::from(sector)) as f32;
+    let saturation = (f64::from(s) / 255.0) as f32;
+    // Positive, so that adding a half and cutting off rounds halves up.
+    let level = |missing: f64| (f64::from(v) * (1.0 - missing) + 0.5) as u8;
+    let p = level(f64::from(saturation));
+    let q = level(f64::from(saturation * part));
+    let t = level(f64::from(saturation) * (1.0 - f64::from(part)));
+    match sector % 6 {
         0 => [v, t, p],
         1 => [q, v, p],
         2 => [p, v, t],

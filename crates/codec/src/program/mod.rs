@@ -6,6 +6,7 @@ mod gather;
 mod ops;
 pub(crate) mod plan;
 pub(crate) mod resample;
+mod resample_simd;
 mod run;
 mod simd;
 mod store;

@@ -404,8 +404,7 @@ pub(super) fn resized(size: Size, w: usize, h: usize) -> (usize, usize) {
         Size::Exact([new_h, new_w]) => (new_w, new_h),
         Size::Short(short) => {
             let long = |short_side: usize, long_side: usize| {
-                ((short as u128 * long_side as u128 / short_side as u128).max(1)).min(1 << 40)
-                    as usize
+                (short as u128 * long_side as u128 / short_side as u128).clamp(1, 1 << 40) as usize
             };
             if w <= h {
                 (short, long(w, h))

@@ -1,14 +1,20 @@
-//! Antialiased resampling as Pillow does it: a filter that widens with the reduction, horizontally first.
-//! 8-bit pixels go through `fast_image_resize`; 16-bit and float pixels, which are rare, through plain loops.
-
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer as FastResizer};
+//! Antialiased resampling as Pillow does it: a filter that widens with the reduction, horizontally first,
+//! rounded and clipped between the two passes.
+//!
+//! 8-bit pixels are summed in 16 bits: a pixel stands at 7 fractional bits, a weight at 14, and each product is
+//! rounded to 6 bits, so that the sum of up to [`MOST_TAPS`] is off by less than half a level. The plain path
+//! and the vectors of [`super::resample_simd`] do the same arithmetic and give the same bits. Other pixels, and
+//! larger reductions, are summed in floats.
 
 use super::ops::Interpolation;
 use super::plan::Stage;
+use super::resample_simd as simd;
 use crate::dtype::DType;
 use crate::error::{unsupported, Result};
 use crate::image::Pixel;
+
+/// Products of one pixel beyond which their rounding could be seen.
+const MOST_TAPS: usize = 48;
 
 /// How far a filter reaches from the centre, in pixels of the larger grid.
 pub(crate) fn support(interpolation: Interpolation) -> f64 {
@@ -40,17 +46,31 @@ fn weight(interpolation: Interpolation, x: f64) -> f64 {
 
 #[derive(Default)]
 pub(crate) struct Resampler {
-    fast: FastResizer,
     across: Taps,
     down: Taps,
+    /// 8-bit pixels after the horizontal pass, plane by plane.
+    planes: Vec<u8>,
+    /// Rows of each plane.
+    rows: usize,
+    /// A row that is ready.
+    row: Vec<u8>,
+    /// Pixels multiplied by their alpha.
+    premultiplied: Vec<u8>,
+    /// Other pixels after the horizontal pass.
     between: Vec<f32>,
+    turned: simd::Turned,
 }
 
 /// The source pixels and weights of each pixel along one axis.
 #[derive(Default)]
-struct Taps {
-    begins: Vec<(usize, usize)>,
-    weights: Vec<f32>,
+pub(super) struct Taps {
+    /// The first source pixel and where its weights begin and end.
+    pub spans: Vec<(usize, std::ops::Range<usize>)>,
+    /// The weights, one span after the other.
+    pub weights: Vec<f32>,
+    /// The same in units of 2^−14.
+    pub fixed: Vec<i16>,
+    most: usize,
 }
 
 /// One axis of a stage: where on the input the output's window lies.
@@ -62,210 +82,296 @@ struct Line {
     inputs: usize,
 }
 
-impl Line {
-    fn of(
-        input: usize,
-        full: usize,
-        window: usize,
-        outputs: usize,
-        origin: usize,
-        inputs: usize,
-    ) -> Line {
-        let scale = input as f64 / full as f64;
-        Line {
-            begin: window as f64 * scale - origin as f64,
-            scale,
-            outputs,
-            inputs,
-        }
-    }
-}
-
 impl Taps {
     fn fill(&mut self, line: &Line, interpolation: Interpolation) {
-        self.begins.clear();
+        self.spans.clear();
         self.weights.clear();
+        self.fixed.clear();
+        self.most = 0;
         let widen = line.scale.max(1.0);
         let reach = support(interpolation) * widen;
+        let narrow = 1.0 / widen;
+        let mut window: [f64; 64] = [0.0; 64];
         for place in 0..line.outputs {
             let centre = line.begin + (place as f64 + 0.5) * line.scale;
-            let first = ((centre - reach).floor().max(0.0) as usize).min(line.inputs - 1);
-            let last = ((centre + reach).ceil() as usize).clamp(first + 1, line.inputs);
-            let from = self.weights.len();
-            self.begins.push((first, last - first));
-            self.weights.extend(
-                (first..last)
-                    .map(|at| weight(interpolation, (at as f64 + 0.5 - centre) / widen) as f32),
-            );
-            let sum: f32 = self.weights[from..].iter().sum();
-            if sum != 0.0 {
-                self.weights[from..]
+            let first = ((centre - reach + 0.5).max(0.0) as usize).min(line.inputs - 1);
+            let last = ((centre + reach + 0.5) as usize).clamp(first + 1, line.inputs);
+            let count = last - first;
+            let begin = self.weights.len();
+            self.spans.push((first, begin..begin + count));
+            self.most = self.most.max(count);
+            let at = |tap: usize| {
+                weight(
+                    interpolation,
+                    ((first + tap) as f64 + 0.5 - centre) * narrow,
+                )
+            };
+            if count <= window.len() {
+                let window = &mut window[..count];
+                window
                     .iter_mut()
-                    .for_each(|weight| *weight /= sum);
+                    .enumerate()
+                    .for_each(|(tap, value)| *value = at(tap));
+                let sum = normalisation(window.iter().sum());
+                self.weights
+                    .extend(window.iter().map(|value| (value * sum) as f32));
+                // Rounded so that the weights add up to one: a flat area stays flat.
+                let (mut exact, mut given) = (0.0, 0);
+                self.fixed.extend(window.iter().map(|value| {
+                    exact += value * sum * 16_384.0;
+                    let next = (exact + 0.5).floor() as i32;
+                    let fixed = next - given;
+                    given = next;
+                    fixed.clamp(-32_768, 32_767) as i16
+                }));
+            } else {
+                let sum = normalisation((0..count).map(at).sum());
+                self.weights
+                    .extend((0..count).map(|tap| (at(tap) * sum) as f32));
             }
         }
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, &[f32])> {
-        let mut at = 0;
-        self.begins.iter().map(move |&(first, count)| {
-            let weights = &self.weights[at..at + count];
-            at += count;
-            (first, weights)
-        })
+        self.spans
+            .iter()
+            .map(|(first, span)| (*first, &self.weights[span.clone()]))
+    }
+
+    /// Each output's first source pixel and fixed weights.
+    pub fn fixed(&self) -> impl Iterator<Item = (usize, &[i16])> {
+        self.spans
+            .iter()
+            .map(|(first, span)| (*first, &self.fixed[span.clone()]))
+    }
+}
+
+fn normalisation(sum: f64) -> f64 {
+    if sum == 0.0 {
+        0.0
+    } else {
+        1.0 / sum
+    }
+}
+
+/// One product: a byte at 7 fractional bits times a weight at 14, rounded to 6.
+#[inline(always)]
+fn product(value: u8, weight: i16) -> i32 {
+    ((i32::from(value) << 7) * i32::from(weight) + 0x4000) >> 15
+}
+
+/// From 6 fractional bits to a byte.
+#[inline(always)]
+fn settle(sum: i32) -> u8 {
+    ((sum + 32) >> 6).clamp(0, 255) as u8
+}
+
+/// What a resampling works on.
+pub(crate) struct Task<'a> {
+    pub stage: &'a Stage,
+    pub interpolation: Interpolation,
+    pub pixel: Pixel,
+    /// The last channel is one that the others are to be weighted with.
+    pub alpha: bool,
+    pub source: &'a [u8],
+    /// Width and height of `source`, which begins at the stage's origin.
+    pub size: (usize, usize),
+}
+
+impl Task<'_> {
+    fn lines(&self) -> (Line, Line) {
+        let (stage, size) = (self.stage, self.size);
+        let line = |input: usize,
+                    full: usize,
+                    window: usize,
+                    outputs: usize,
+                    origin: usize,
+                    inputs: usize| {
+            let scale = input as f64 / full as f64;
+            Line {
+                begin: window as f64 * scale - origin as f64,
+                scale,
+                outputs,
+                inputs,
+            }
+        };
+        (
+            line(
+                stage.input.0,
+                stage.full.0,
+                stage.window.x,
+                stage.window.w,
+                stage.origin.0,
+                size.0,
+            ),
+            line(
+                stage.input.1,
+                stage.full.1,
+                stage.window.y,
+                stage.window.h,
+                stage.origin.1,
+                size.1,
+            ),
+        )
     }
 }
 
 impl Resampler {
-    /// Runs a resampling stage from `source` (`size` pixels, beginning at the stage's origin) into `out`.
-    pub fn run(
-        &mut self,
-        stage: &Stage,
-        interpolation: Interpolation,
-        pixel: Pixel,
-        alpha: bool,
-        source: &[u8],
-        size: (usize, usize),
-        out: &mut [u8],
-    ) -> Result<()> {
-        let across = Line::of(
-            stage.input.0,
-            stage.full.0,
-            stage.window.x,
-            stage.window.w,
-            stage.origin.0,
-            size.0,
-        );
-        let down = Line::of(
-            stage.input.1,
-            stage.full.1,
-            stage.window.y,
-            stage.window.h,
-            stage.origin.1,
-            size.1,
-        );
-        if interpolation == Interpolation::Nearest {
-            nearest(stage, pixel.size(), source, size, out);
+    /// Resamples into `out`, pixel by pixel as they come.
+    pub fn run(&mut self, task: &Task<'_>, out: &mut [u8]) -> Result<()> {
+        if task.interpolation == Interpolation::Nearest {
+            nearest(task, out);
             return Ok(());
         }
-        match pixel.dtype {
-            DType::U8 if pixel.channels <= 4 => self.bytes(
-                &across,
-                &down,
-                interpolation,
-                pixel.channels,
-                alpha,
-                source,
-                out,
+        let channels = task.pixel.channels;
+        let width = task.stage.window.w;
+        if self.begin_planes(task) {
+            let mut row = std::mem::take(&mut self.row);
+            for (y, target) in out.chunks_exact_mut(width * channels).enumerate() {
+                if channels == 1 {
+                    self.plane_row(0, y, target);
+                    continue;
+                }
+                row.resize(width * channels, 0);
+                for (channel, part) in row.chunks_exact_mut(width).enumerate() {
+                    self.plane_row(channel, y, part);
+                }
+                interleave(&row, width, channels, target);
+            }
+            self.row = row;
+            if task.alpha {
+                divide_alpha(out, channels);
+            }
+            return Ok(());
+        }
+        let source = task.source;
+        match task.pixel.dtype {
+            DType::U8 => self.plain(
+                task,
+                |at| f32::from(source[at]),
+                |value| value.round().clamp(0.0, 255.0),
+                |at, value| out[at] = value as u8,
             ),
-            DType::U8 => {
-                self.plain(
-                    &across,
-                    &down,
-                    interpolation,
-                    pixel.channels,
-                    |at| f32::from(source[at]),
-                    |at, value| {
-                        out[at] = value.round().clamp(0.0, 255.0) as u8;
-                    },
-                );
-                Ok(())
-            }
-            DType::U16 => {
-                let read =
-                    |at: usize| f32::from(u16::from_le_bytes([source[2 * at], source[2 * at + 1]]));
-                self.plain(
-                    &across,
-                    &down,
-                    interpolation,
-                    pixel.channels,
-                    read,
-                    |at, value| {
-                        let value = value.round().clamp(0.0, 65_535.0) as u16;
-                        out[2 * at..2 * at + 2].copy_from_slice(&value.to_le_bytes());
-                    },
-                );
-                Ok(())
-            }
-            DType::F32 => {
-                let read = |at: usize| {
+            DType::U16 => self.plain(
+                task,
+                |at| f32::from(u16::from_le_bytes([source[2 * at], source[2 * at + 1]])),
+                |value| value.round().clamp(0.0, 65_535.0),
+                |at, value| out[2 * at..2 * at + 2].copy_from_slice(&(value as u16).to_le_bytes()),
+            ),
+            DType::F32 => self.plain(
+                task,
+                |at| {
                     f32::from_le_bytes([
                         source[4 * at],
                         source[4 * at + 1],
                         source[4 * at + 2],
                         source[4 * at + 3],
                     ])
-                };
-                self.plain(
-                    &across,
-                    &down,
-                    interpolation,
-                    pixel.channels,
-                    read,
-                    |at, value| {
-                        out[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
-                    },
-                );
-                Ok(())
+                },
+                |value| value,
+                |at, value| out[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes()),
+            ),
+            other => {
+                return Err(unsupported(format!(
+                    "resampling of {} pixels",
+                    other.name()
+                )))
             }
-            other => Err(unsupported(format!(
-                "resampling of {} pixels",
-                other.name()
-            ))),
+        }
+        Ok(())
+    }
+
+    /// The horizontal pass for 8-bit pixels; false if they must be summed in floats. [`Resampler::plane_row`] then
+    /// gives the rows of the result, channel by channel.
+    pub fn begin_planes(&mut self, task: &Task<'_>) -> bool {
+        if task.pixel.dtype != DType::U8 || task.interpolation == Interpolation::Nearest {
+            return false;
+        }
+        let (across, down) = task.lines();
+        self.across.fill(&across, task.interpolation);
+        self.down.fill(&down, task.interpolation);
+        if self.across.most > MOST_TAPS || self.down.most > MOST_TAPS {
+            return false;
+        }
+        let channels = task.pixel.channels;
+        let source = if task.alpha {
+            multiply_alpha(task.source, channels, &mut self.premultiplied);
+            &self.premultiplied
+        } else {
+            task.source
+        };
+        let (width, rows) = (across.outputs, down.inputs);
+        let length = width * rows * channels;
+        self.rows = rows;
+        // The planes of one huge picture are not kept.
+        if self.planes.len() > (16 << 20) && length < self.planes.len() / 4 {
+            self.planes = Vec::new();
+        }
+        if self.planes.len() < length {
+            self.planes.resize(length, 0);
+        }
+        let planes = &mut self.planes[..length];
+        if simd::across(
+            source,
+            across.inputs,
+            channels,
+            &self.across,
+            width,
+            rows,
+            planes,
+            &mut self.turned,
+        ) {
+            return true;
+        }
+        for (y, row) in source.chunks_exact(across.inputs * channels).enumerate() {
+            for (x, (first, weights)) in self.across.fixed().enumerate() {
+                for channel in 0..channels {
+                    let values = row[first * channels + channel..].iter().step_by(channels);
+                    let sum = weights
+                        .iter()
+                        .zip(values)
+                        .map(|(&weight, &value)| product(value, weight))
+                        .sum();
+                    planes[(channel * rows + y) * width + x] = settle(sum);
+                }
+            }
+        }
+        true
+    }
+
+    /// Row `y` of a channel, after [`Resampler::begin_planes`].
+    pub fn plane_row(&self, channel: usize, y: usize, out: &mut [u8]) {
+        let width = out.len();
+        let (first, span) = &self.down.spans[y];
+        let weights = &self.down.fixed[span.clone()];
+        let source = &self.planes[(channel * self.rows + first) * width..][..weights.len() * width];
+        if simd::down(source, weights, out) {
+            return;
+        }
+        for (x, value) in out.iter_mut().enumerate() {
+            let column = source[x..].iter().step_by(width);
+            *value = settle(
+                weights
+                    .iter()
+                    .zip(column)
+                    .map(|(&weight, &value)| product(value, weight))
+                    .sum(),
+            );
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn bytes(
-        &mut self,
-        across: &Line,
-        down: &Line,
-        interpolation: Interpolation,
-        channels: usize,
-        alpha: bool,
-        source: &[u8],
-        out: &mut [u8],
-    ) -> Result<()> {
-        let kind = [
-            PixelType::U8,
-            PixelType::U8x2,
-            PixelType::U8x3,
-            PixelType::U8x4,
-        ][channels - 1];
-        let filter = match interpolation {
-            Interpolation::Bicubic => FilterType::CatmullRom,
-            _ => FilterType::Bilinear,
-        };
-        let inside = |line: &Line| {
-            let begin = line.begin.clamp(0.0, line.inputs as f64);
-            (
-                begin,
-                (line.outputs as f64 * line.scale).min(line.inputs as f64 - begin),
-            )
-        };
-        let ((x, w), (y, h)) = (inside(across), inside(down));
-        let options = ResizeOptions::new()
-            .resize_alg(ResizeAlg::Convolution(filter))
-            .crop(x, y, w, h)
-            .use_alpha(alpha);
-        let from = ImageRef::new(across.inputs as u32, down.inputs as u32, source, kind)
-            .map_err(cannot)?;
-        let mut to = Image::from_slice_u8(across.outputs as u32, down.outputs as u32, out, kind)
-            .map_err(cannot)?;
-        self.fast.resize(&from, &mut to, &options).map_err(cannot)
-    }
-
+    /// In floats: any type, any reduction. `settle` is what happens to a value between the passes and at the end.
     fn plain(
         &mut self,
-        across: &Line,
-        down: &Line,
-        interpolation: Interpolation,
-        channels: usize,
+        task: &Task<'_>,
         read: impl Fn(usize) -> f32,
+        settle: impl Fn(f32) -> f32,
         mut write: impl FnMut(usize, f32),
     ) {
-        self.across.fill(across, interpolation);
-        self.down.fill(down, interpolation);
+        let (across, down) = task.lines();
+        let channels = task.pixel.channels;
+        self.across.fill(&across, task.interpolation);
+        self.down.fill(&down, task.interpolation);
         self.between.clear();
         for y in 0..down.inputs {
             for (first, weights) in self.across.iter() {
@@ -276,25 +382,78 @@ impl Resampler {
                         .enumerate()
                         .map(|(tap, weight)| read(at + tap * channels) * weight)
                         .sum();
-                    self.between.push(sum);
+                    self.between.push(settle(sum));
                 }
             }
         }
         let row = across.outputs * channels;
         for (y, (first, weights)) in self.down.iter().enumerate() {
             for at in 0..row {
-                let sum: f32 = weights
-                    .iter()
-                    .enumerate()
-                    .map(|(tap, weight)| self.between[(first + tap) * row + at] * weight)
-                    .sum();
-                write(y * row + at, sum);
+                let column = self.between[first * row + at..].iter().step_by(row);
+                write(
+                    y * row + at,
+                    settle(
+                        weights
+                            .iter()
+                            .zip(column)
+                            .map(|(weight, value)| weight * value)
+                            .sum(),
+                    ),
+                );
             }
         }
     }
 }
 
-fn nearest(stage: &Stage, pixel: usize, source: &[u8], size: (usize, usize), out: &mut [u8]) {
+/// Planes of a row to pixels.
+fn interleave(planes: &[u8], width: usize, channels: usize, out: &mut [u8]) {
+    match channels {
+        3 => {
+            let (red, rest) = planes.split_at(width);
+            let (green, blue) = rest.split_at(width);
+            if !simd::interleave(red, green, blue, out) {
+                for (((pixel, &r), &g), &b) in out.chunks_exact_mut(3).zip(red).zip(green).zip(blue)
+                {
+                    pixel.copy_from_slice(&[r, g, b]);
+                }
+            }
+        }
+        _ => {
+            for (channel, plane) in planes.chunks_exact(width).enumerate() {
+                for (pixel, &value) in out.chunks_exact_mut(channels).zip(plane) {
+                    pixel[channel] = value;
+                }
+            }
+        }
+    }
+}
+
+fn multiply_alpha(source: &[u8], channels: usize, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(source);
+    for pixel in out.chunks_exact_mut(channels) {
+        let alpha = u32::from(pixel[channels - 1]);
+        for value in &mut pixel[..channels - 1] {
+            // Division by 255, rounded.
+            let product = u32::from(*value) * alpha + 128;
+            *value = (((product >> 8) + product) >> 8) as u8;
+        }
+    }
+}
+
+fn divide_alpha(pixels: &mut [u8], channels: usize) {
+    for pixel in pixels.chunks_exact_mut(channels) {
+        let alpha = u32::from(pixel[channels - 1]);
+        if alpha != 0 && alpha != 255 {
+            for value in &mut pixel[..channels - 1] {
+                *value = (u32::from(*value) * 255 / alpha).min(255) as u8;
+            }
+        }
+    }
+}
+
+fn nearest(task: &Task<'_>, out: &mut [u8]) {
+    let (stage, size, pixel) = (task.stage, task.size, task.pixel.size());
     let place = |at: usize, input: usize, full: usize, origin: usize, inputs: usize| {
         (((2 * at + 1) * input / (2 * full)).saturating_sub(origin)).min(inputs - 1)
     };
@@ -315,11 +474,7 @@ fn nearest(stage: &Stage, pixel: usize, source: &[u8], size: (usize, usize), out
                 size.0,
             );
             let at = (y * size.0 + x) * pixel;
-            value.copy_from_slice(&source[at..at + pixel]);
+            value.copy_from_slice(&task.source[at..at + pixel]);
         }
     }
-}
-
-fn cannot(error: impl std::fmt::Display) -> crate::CodecError {
-    unsupported(format!("an image that cannot be resampled: {error}"))
 }

@@ -3,6 +3,7 @@
 use super::gather::{extent, gather};
 use super::ops::Layout;
 use super::plan::{Stage, Step};
+use super::resample::{Resampler, Task};
 use super::store::{store_affine, store_cast, store_plain, Frame};
 use super::{cast::cast, colour, Grid, Program};
 use crate::dtype::DType;
@@ -399,11 +400,19 @@ fn run_stage(
     input: &[u8],
     size: (usize, usize),
     out: &mut [u8],
-    resampler: &mut super::resample::Resampler,
+    resampler: &mut Resampler,
 ) -> Result<()> {
     match &stage.step {
         Step::Resample(interpolation) => {
-            resampler.run(stage, *interpolation, pixel, alpha, input, size, out)
+            let task = Task {
+                stage,
+                interpolation: *interpolation,
+                pixel,
+                alpha,
+                source: input,
+                size,
+            };
+            resampler.run(&task, out)
         }
         Step::Pad {
             left, top, fill, ..

@@ -147,7 +147,7 @@ mod avx2 {
         write: impl Fn(__m256, __m256, *mut u8),
     ) {
         let (width, height) = (frame.width, frame.height);
-        // SAFETY (whole body): the last block of a row is moved back so that it ends with the row, hence blocks
+        // SAFETY: of the whole body: the last block of a row is moved back so that it ends with the row, hence blocks
         // read 16 pixels inside their row and write 16 elements inside the row of their plane.
         unsafe {
             let mut shuffles = [[_mm_setzero_si128(); 3]; 3];
@@ -179,9 +179,8 @@ mod avx2 {
                     } else {
                         (first, first)
                     };
-                    for channel in 0..CHANNELS {
+                    for (channel, shuffle) in shuffles.iter().enumerate().take(CHANNELS) {
                         let bytes = if CHANNELS == 3 {
-                            let shuffle = &shuffles[channel];
                             _mm_or_si128(
                                 _mm_or_si128(
                                     _mm_shuffle_epi8(first, shuffle[0]),

@@ -57,7 +57,15 @@ def png(pixels: Pixels, colour: int, depth: int, *, interlaced: bool = False, ex
             lines.append(b"\0" + data)
         return b"".join(lines)
 
-    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+    passes = [
+        (0, 0, 8, 8),
+        (4, 0, 8, 8),
+        (0, 4, 4, 8),
+        (2, 0, 4, 4),
+        (0, 2, 2, 4),
+        (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ]
     if interlaced:
         parts = [planes[y0::dy, x0::dx] for x0, y0, dx, dy in passes]
         data = b"".join(rows(part) for part in parts if part.size)
@@ -180,7 +188,10 @@ def resampling(rgb: Pixels) -> None:
         ]
         small = functional.center_crop(functional.resize(image, 30, resample), [17, 21])
         case(f"{interpolation}_short_side_cropped", "rgb.png", np.asarray(small), ops, tolerance=1)
-        ops = [{"op": "center_crop", "size": [30, 70]}, {"op": "resize", "size": [20, 40], "interpolation": interpolation}]
+        ops = [
+            {"op": "center_crop", "size": [30, 70]},
+            {"op": "resize", "size": [20, 40], "interpolation": interpolation},
+        ]
         small = functional.resize(functional.center_crop(image, [30, 70]), [20, 40], resample)
         case(f"{interpolation}_cropped_resized", "rgb.png", np.asarray(small), ops, tolerance=1)
         ops = [{"op": "resize", "size": [20, 31], "interpolation": interpolation}]
