@@ -78,6 +78,9 @@ mod tests {
                 counts[row as usize][position] += 1;
             }
         }
-        assert!(counts.iter().flatten().all(|&c| (850..1_150).contains(&c)), "{counts:?}");
+        assert!(
+            counts.iter().flatten().all(|&c| (850..1_150).contains(&c)),
+            "{counts:?}"
+        );
     }
 }

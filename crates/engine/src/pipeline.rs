@@ -36,6 +36,10 @@ const GRAIN_SLOTS: usize = 64;
 /// A pipeline that tunes its own threads never has more than this many for each core.
 const THREADS_PER_CORE: usize = 8;
 
+/// How often a pipeline considers another thread, and the share of their time that its workers must have slept.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
+const ASLEEP: f64 = 0.3;
+
 /// What a pipeline is made of.
 pub struct Options {
     /// Stored fields of a sample.
@@ -130,6 +134,8 @@ struct Inner {
     done: Condvar,
     window_bytes: usize,
     max_steps: usize,
+    /// Nanoseconds that workers slept in reads, summed.
+    slept: AtomicU64,
 }
 
 /// Steps in, finished steps out.
@@ -137,7 +143,7 @@ pub struct Pipeline {
     inner: Arc<Inner>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     grow_to: usize,
-    last_growth: Mutex<(Instant, Duration)>,
+    last_growth: Mutex<(Instant, u64)>,
     pid: u32,
 }
 
@@ -146,7 +152,10 @@ impl Pipeline {
     pub fn new(store: Store, keys: Box<dyn Keys>, options: Options) -> Result<Self, PipelineError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = options.threads.unwrap_or(cores).clamp(1, 1024);
-        let expected = options.fields.iter().map(|field| Mutex::new(expect(field, &options.program)));
+        let expected = options
+            .fields
+            .iter()
+            .map(|field| Mutex::new(expect(field, &options.program)));
         let inner = Arc::new(Inner {
             shared: Shared {
                 keys,
@@ -159,7 +168,11 @@ impl Pipeline {
                 read_timeout: options.read_timeout,
             },
             store,
-            pool: Pool::new(if options.keep_slabs { usize::MAX } else { options.window_bytes }),
+            pool: Pool::new(if options.keep_slabs {
+                usize::MAX
+            } else {
+                options.window_bytes
+            }),
             trace: Trace::new(options.trace_capacity),
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -167,12 +180,17 @@ impl Pipeline {
             window_bytes: options.window_bytes,
             // Enough to ride out a slow step; more would only push the slabs out of the CPU's cache.
             max_steps: (2 * threads).max(4),
+            slept: AtomicU64::new(0),
         });
         let pipeline = Self {
             inner,
             workers: Mutex::default(),
-            grow_to: if options.threads.is_some() { threads } else { cores * THREADS_PER_CORE },
-            last_growth: Mutex::new((Instant::now(), process_cpu())),
+            grow_to: if options.threads.is_some() {
+                threads
+            } else {
+                cores * THREADS_PER_CORE
+            },
+            last_growth: Mutex::new((Instant::now(), 0)),
             pid: std::process::id(),
         };
         for _ in 0..threads {
@@ -195,7 +213,10 @@ impl Pipeline {
             .spawn(move || inner.run_worker(number as u16, &activity));
         match spawned {
             Ok(handle) => {
-                self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+                self.workers
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(handle);
                 Ok(())
             }
             Err(error) => {
@@ -218,11 +239,15 @@ impl Pipeline {
         self.check_process()?;
         let shared = &self.inner.shared;
         if !request.is_consistent(shared.fields.len()) {
-            return Err(PipelineError::Misuse("a step's address columns differ in length".into()));
+            return Err(PipelineError::Misuse(
+                "a step's address columns differ in length".into(),
+            ));
         }
         let grain = grain(&request);
         let slots = request.ids.len();
-        let expected = (0..shared.fields.len()).map(|field| shared.expectation(field)).collect();
+        let expected = (0..shared.fields.len())
+            .map(|field| shared.expectation(field))
+            .collect();
         let mut queue = self.inner.lock();
         if queue.closed {
             return Err(PipelineError::Closed);
@@ -232,7 +257,11 @@ impl Pipeline {
         let step = Arc::new(StepWork::new(seq, request, expected, &self.inner.pool)?);
         queue.open.push_back(Arc::clone(&step));
         if slots > 0 && !shared.fields.is_empty() {
-            queue.claimable.push_back(Claimable { step, next: 0, grain });
+            queue.claimable.push_back(Claimable {
+                step,
+                next: 0,
+                grain,
+            });
             self.inner.work.notify_all();
         } else {
             step.remaining.store(0, Ordering::Release);
@@ -283,18 +312,28 @@ impl Pipeline {
                 return Err(PipelineError::Closed);
             }
             let Some(oldest) = queue.open.front() else {
-                return Err(PipelineError::Misuse("there is no step to wait for: submit one first".into()));
+                return Err(PipelineError::Misuse(
+                    "there is no step to wait for: submit one first".into(),
+                ));
             };
             if oldest.remaining.load(Ordering::Acquire) == 0 {
-                break queue.open.pop_front().expect("the front was just looked at");
+                break queue
+                    .open
+                    .pop_front()
+                    .expect("the front was just looked at");
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(queue);
-                self.grow_if_idle()?;
+                self.grow_if_asleep()?;
                 return Ok(None);
             }
-            queue = self.inner.done.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self
+                .inner
+                .done
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         };
         drop(queue);
         let waited = self.inner.trace.now();
@@ -310,7 +349,9 @@ impl Pipeline {
             end,
         };
         self.inner.trace.record(span(Stage::Wait, started, waited));
-        self.inner.trace.record(span(Stage::Finish, waited, self.inner.trace.now()));
+        self.inner
+            .trace
+            .record(span(Stage::Finish, waited, self.inner.trace.now()));
         Ok(Some(finished))
     }
 
@@ -325,19 +366,22 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Adds a worker where the caller waits although the cores have time: the workers wait for the disk.
-    fn grow_if_idle(&self) -> Result<(), PipelineError> {
-        let mut last = self.last_growth.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, cpu) = *last;
+    /// Adds a worker where the caller waits while workers sleep in reads: the disk is slow, not the cores.
+    fn grow_if_asleep(&self) -> Result<(), PipelineError> {
+        let mut last = self
+            .last_growth
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (at, slept_before) = *last;
         let elapsed = at.elapsed();
-        if elapsed < Duration::from_millis(100) || self.threads() >= self.grow_to {
+        let threads = self.threads();
+        if elapsed < GROWTH_INTERVAL || threads >= self.grow_to {
             return Ok(());
         }
-        let now = process_cpu();
-        *last = (Instant::now(), now);
+        let slept = self.inner.slept.load(Ordering::Relaxed);
+        *last = (Instant::now(), slept);
         drop(last);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        if now.saturating_sub(cpu).as_secs_f64() < 0.7 * cores * elapsed.as_secs_f64() {
+        if (slept - slept_before) as f64 > ASLEEP * threads as f64 * elapsed.as_nanos() as f64 {
             self.add_worker()?;
         }
         Ok(())
@@ -365,10 +409,16 @@ impl Pipeline {
             }
             let slot = activity.slot.load(Ordering::Relaxed);
             let seconds = now.saturating_sub(activity.since.load(Ordering::Relaxed)) as f64 / 1e9;
-            let object = request.fields.first().and_then(|field| field.object.get(slot));
-            let key = object.and_then(|&object| self.inner.shared.keys.get(object)).unwrap_or("?");
+            let object = request
+                .fields
+                .first()
+                .and_then(|field| field.object.get(slot));
+            let key = object
+                .and_then(|&object| self.inner.shared.keys.get(object))
+                .unwrap_or("?");
             let id = request.ids.get(slot).copied().unwrap_or_default();
-            text += &format!("; worker {number} has been at sample {id} ({key}) for {seconds:.1} s");
+            text +=
+                &format!("; worker {number} has been at sample {id} ({key}) for {seconds:.1} s");
         }
         text
     }
@@ -390,11 +440,17 @@ impl Pipeline {
             if left.is_zero() {
                 break;
             }
-            queue = self.inner.done.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self
+                .inner
+                .done
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         let stuck = queue.alive;
         drop(queue);
-        let workers = std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
+        let workers =
+            std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         if stuck == 0 {
             for worker in workers {
                 // A worker cannot panic outside of a slot, and there panics are caught.
@@ -435,7 +491,10 @@ impl Inner {
                 }
                 return Some((step, start..end));
             }
-            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .work
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -473,6 +532,8 @@ impl Inner {
         activity.seq.store(step.seq + 1, Ordering::Release);
         let begun = self.trace.now();
         let mut start = begun;
+        // Time spent in reads; it was slept away only where the thread gave up its core meanwhile.
+        let (mut reading, sleeps_before) = (0, sleeps());
         // Samples that are read straight into their slots are many and small: one span for the lot.
         let (mut copied, mut copied_bytes) = (0, 0);
         for slot in slots {
@@ -488,14 +549,23 @@ impl Inner {
                 Some(read_done) => {
                     let end = self.trace.now();
                     let middle = start + read_done.duration_since(read_from).as_nanos() as u64;
-                    self.trace.record(span(Stage::Fetch, 1, cost.bytes, start, middle.min(end)));
-                    self.trace.record(span(Stage::Decode, 1, cost.bytes, middle.min(end), end));
+                    reading += middle - start;
+                    self.trace
+                        .record(span(Stage::Fetch, 1, cost.bytes, start, middle.min(end)));
+                    self.trace
+                        .record(span(Stage::Decode, 1, cost.bytes, middle.min(end), end));
                     start = end;
                 }
             }
         }
         if copied > 0 {
-            self.trace.record(span(Stage::Copy, copied, copied_bytes, begun, self.trace.now()));
+            let end = self.trace.now();
+            self.trace
+                .record(span(Stage::Copy, copied, copied_bytes, begun, end));
+            reading = end - begun;
+        }
+        if sleeps() > sleeps_before {
+            self.slept.fetch_add(reading, Ordering::Relaxed);
         }
         activity.seq.store(0, Ordering::Release);
         if step.remaining.fetch_sub(count, Ordering::AcqRel) == count {
@@ -512,22 +582,38 @@ fn expect(field: &FieldSpec, program: &Program) -> Option<Arc<Expected>> {
     let bytes = spec.bytes().ok()?;
     // Raw rows have no header: their bytes are their values, unless the transform changes them.
     let raw = field.raw.as_ref().and_then(|raw| raw.bytes().ok());
-    let payload = raw.and_then(|total| program.payload(field, Format::Raw, &[], total as u64).ok().flatten());
-    let header = payload.filter(|payload| payload.offset == 0 && payload.spec == spec).map(|_| Vec::new());
-    Some(Arc::new(Expected { spec, bytes, header }))
+    let payload = raw.and_then(|total| {
+        program
+            .payload(field, Format::Raw, &[], total as u64)
+            .ok()
+            .flatten()
+    });
+    let header = payload
+        .filter(|payload| payload.offset == 0 && payload.spec == spec)
+        .map(|_| Vec::new());
+    Some(Arc::new(Expected {
+        spec,
+        bytes,
+        header,
+    }))
 }
 
 fn grain(request: &StepRequest) -> usize {
     let slots = request.ids.len().max(1);
     let lengths = request.fields.iter().flat_map(|field| &field.length);
-    let bytes: u64 = lengths.map(|&length| if length == WHOLE { GRAIN_BYTES } else { length }).fold(0, u64::saturating_add);
+    let bytes: u64 = lengths
+        .map(|&length| if length == WHOLE { GRAIN_BYTES } else { length })
+        .fold(0, u64::saturating_add);
     let average = (bytes / slots as u64).max(1);
     ((GRAIN_BYTES / average) as usize).clamp(1, GRAIN_SLOTS)
 }
 
-fn process_cpu() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which lives here.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// How often this thread gave up the core of itself: it slept, rather than being pushed aside.
+fn sleeps() -> i64 {
+    // SAFETY: all zeros is a valid `rusage`, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nvcsw
+    }
 }

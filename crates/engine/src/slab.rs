@@ -194,7 +194,9 @@ impl std::ops::Deref for Lease {
     type Target = Slab;
 
     fn deref(&self) -> &Slab {
-        self.slab.as_ref().expect("a lease holds its slab until it is dropped")
+        self.slab
+            .as_ref()
+            .expect("a lease holds its slab until it is dropped")
     }
 }
 
@@ -235,7 +237,10 @@ impl Overflow {
     pub fn take(&self, len: usize) -> io::Result<(Arc<Lease>, usize)> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let need = aligned(len);
-        let fits = state.leases.last().is_some_and(|lease| lease.len() - state.used >= need);
+        let fits = state
+            .leases
+            .last()
+            .is_some_and(|lease| lease.len() - state.used >= need);
         if !fits {
             let lease = self.pool.lease(need.max(OVERFLOW_LEASE))?;
             state.bytes += lease.len();
@@ -250,7 +255,10 @@ impl Overflow {
 
     /// Bytes leased so far.
     pub fn bytes(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bytes
     }
 }
 
@@ -287,7 +295,9 @@ mod tests {
             let (lease, offset) = overflow.take(len).unwrap();
             assert!(offset % ALIGN == 0 && offset + len <= lease.len());
             let start = lease.as_ptr() as usize + offset;
-            assert!(seen.iter().all(|&(s, e): &(usize, usize)| start >= e || start + len <= s));
+            assert!(seen
+                .iter()
+                .all(|&(s, e): &(usize, usize)| start >= e || start + len <= s));
             seen.push((start, start + len));
         }
     }

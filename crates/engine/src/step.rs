@@ -43,8 +43,8 @@ impl FieldRequests {
     /// The address of slot `slot`, or what is wrong with it.
     pub fn address(&self, slot: usize) -> Result<Address, String> {
         let code = self.format[slot];
-        let format =
-            Format::from_code(code).ok_or_else(|| format!("the catalog names format {code}, which does not exist"))?;
+        let format = Format::from_code(code)
+            .ok_or_else(|| format!("the catalog names format {code}, which does not exist"))?;
         Ok(Address {
             object: self.object[slot],
             offset: self.offset[slot],
@@ -55,8 +55,14 @@ impl FieldRequests {
     }
 
     fn fits(&self, slots: usize) -> bool {
-        let columns = [self.object.len(), self.offset.len(), self.length.len(), self.format.len()];
-        columns.iter().all(|&len| len == slots) && (self.crc32c.is_empty() || self.crc32c.len() == slots)
+        let columns = [
+            self.object.len(),
+            self.offset.len(),
+            self.length.len(),
+            self.format.len(),
+        ];
+        columns.iter().all(|&len| len == slots)
+            && (self.crc32c.is_empty() || self.crc32c.len() == slots)
     }
 }
 
@@ -79,7 +85,9 @@ impl StepRequest {
     /// Whether every column has one entry a slot and there are `fields` fields.
     pub fn is_consistent(&self, fields: usize) -> bool {
         let slots = self.ids.len();
-        self.rows.len() == slots && self.fields.len() == fields && self.fields.iter().all(|f| f.fits(slots))
+        self.rows.len() == slots
+            && self.fields.len() == fields
+            && self.fields.iter().all(|f| f.fits(slots))
     }
 }
 

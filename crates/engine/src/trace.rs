@@ -25,7 +25,13 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, by number.
-    pub const ALL: [Stage; 5] = [Stage::Fetch, Stage::Decode, Stage::Copy, Stage::Finish, Stage::Wait];
+    pub const ALL: [Stage; 5] = [
+        Stage::Fetch,
+        Stage::Decode,
+        Stage::Copy,
+        Stage::Finish,
+        Stage::Wait,
+    ];
 
     /// The name that traces show.
     pub fn name(self) -> &'static str {
@@ -113,8 +119,12 @@ impl Trace {
     /// Adds a span.
     pub fn record(&self, span: Span) {
         let totals = &self.totals[span.stage as usize];
-        totals.nanos.fetch_add(span.end.saturating_sub(span.start), Ordering::Relaxed);
-        totals.samples.fetch_add(u64::from(span.samples), Ordering::Relaxed);
+        totals
+            .nanos
+            .fetch_add(span.end.saturating_sub(span.start), Ordering::Relaxed);
+        totals
+            .samples
+            .fetch_add(u64::from(span.samples), Ordering::Relaxed);
         totals.bytes.fetch_add(span.bytes, Ordering::Relaxed);
         if self.capacity == 0 {
             return;
@@ -171,6 +181,13 @@ mod tests {
         let starts: Vec<_> = trace.spans().iter().map(|s| s.start).collect();
         assert_eq!(starts, [2, 3, 4]);
         let total = trace.total(Stage::Decode);
-        assert_eq!(total, Total { nanos: 25, samples: 10, bytes: 50 });
+        assert_eq!(
+            total,
+            Total {
+                nanos: 25,
+                samples: 10,
+                bytes: 50
+            }
+        );
     }
 }

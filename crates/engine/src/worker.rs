@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use penstock_codec::{CodecError, CodecErrorKind, Draw, FieldSpec, Format, Limits, Program, Scratch, TensorSpec};
+use penstock_codec::{
+    CodecError, CodecErrorKind, Draw, FieldSpec, Format, Limits, Program, Scratch, TensorSpec,
+};
 
 use crate::checksum::{crc32c, crc32c_of_parts};
 use crate::keys::Keys;
@@ -84,7 +86,11 @@ impl StepWork {
 
     fn fail(&self, shared: &Shared, slot: usize, field: usize, bad: Bad) {
         let requests = &self.request.fields[field];
-        let key = shared.keys.get(requests.object[slot]).unwrap_or("?").to_owned();
+        let key = shared
+            .keys
+            .get(requests.object[slot])
+            .unwrap_or("?")
+            .to_owned();
         self.exceptions().failures.push(Failure {
             id: self.request.ids[slot],
             slot,
@@ -97,7 +103,9 @@ impl StepWork {
     }
 
     fn exceptions(&self) -> std::sync::MutexGuard<'_, Exceptions> {
-        self.exceptions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exceptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any slot needs more than being handed out as it is.
@@ -119,28 +127,50 @@ impl StepWork {
             retries: self.retries.load(Ordering::Relaxed),
         };
         if !self.has_exceptions() && self.areas.iter().all(|area| area.expected.is_some()) {
-            finished.fields = self.areas.iter().map(|area| self.whole_area(area, slots)).collect();
+            finished.fields = self
+                .areas
+                .iter()
+                .map(|area| self.whole_area(area, slots))
+                .collect();
             return Ok(finished);
         }
         let mut exceptions = std::mem::take(&mut *self.exceptions());
-        exceptions.failures.sort_by_key(|failure| (failure.slot, failure.field));
+        exceptions
+            .failures
+            .sort_by_key(|failure| (failure.slot, failure.field));
         let mut kept = vec![true; slots];
-        exceptions.failures.iter().for_each(|failure| kept[failure.slot] = false);
+        exceptions
+            .failures
+            .iter()
+            .for_each(|failure| kept[failure.slot] = false);
         finished.failures = exceptions.failures;
         if !finished.failures.is_empty() && !skip {
             return Ok(finished);
         }
-        let keep = |values: &[u64]| values.iter().zip(&kept).filter(|(_, &k)| k).map(|(&v, _)| v).collect();
+        let keep = |values: &[u64]| {
+            values
+                .iter()
+                .zip(&kept)
+                .filter(|(_, &k)| k)
+                .map(|(&v, _)| v)
+                .collect()
+        };
         finished.ids = keep(&self.request.ids);
         finished.rows = keep(&self.request.rows);
         for (field, area) in self.areas.iter().enumerate() {
-            let mut placed: Vec<Option<Placed>> = (0..slots).map(|slot| self.in_area(area, slot)).collect();
+            let mut placed: Vec<Option<Placed>> =
+                (0..slots).map(|slot| self.in_area(area, slot)).collect();
             for (slot, of_field, place) in &exceptions.placed {
                 if *of_field == field {
                     placed[*slot] = Some(place.clone());
                 }
             }
-            let members = placed.into_iter().zip(&kept).filter(|(_, &k)| k).filter_map(|(p, _)| p).collect();
+            let members = placed
+                .into_iter()
+                .zip(&kept)
+                .filter(|(_, &k)| k)
+                .filter_map(|(p, _)| p)
+                .collect();
             finished.fields.push(self.gather(members)?);
         }
         Ok(finished)
@@ -155,7 +185,9 @@ impl StepWork {
     }
 
     fn whole_area(&self, area: &Area, slots: usize) -> Output {
-        let mut first = self.in_area(area, 0).expect("asked only for areas with an expectation");
+        let mut first = self
+            .in_area(area, 0)
+            .expect("asked only for areas with an expectation");
         first.spec.shape.insert(0, slots);
         Output::Stacked(first)
     }
@@ -174,7 +206,10 @@ impl StepWork {
             // SAFETY: all workers are done with this step, the source belongs to it, and the target area was just
             // taken for this call alone.
             let (from, to) = unsafe {
-                (member.lease.bytes_mut(member.offset, bytes), lease.bytes_mut(start + slot * bytes, bytes))
+                (
+                    member.lease.bytes_mut(member.offset, bytes),
+                    lease.bytes_mut(start + slot * bytes, bytes),
+                )
             };
             to.copy_from_slice(from);
         }
@@ -257,12 +292,19 @@ impl Shared {
 
     /// What is expected of a field now.
     pub fn expectation(&self, field: usize) -> Option<Arc<Expected>> {
-        self.expected[field].lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.expected[field]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn learn(&self, field: usize, spec: &TensorSpec, header: Option<&[u8]>) {
-        let mut expected = self.expected[field].lock().unwrap_or_else(PoisonError::into_inner);
-        let known = expected.as_ref().is_some_and(|e| e.spec != *spec || e.header.is_some() || header.is_none());
+        let mut expected = self.expected[field]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = expected
+            .as_ref()
+            .is_some_and(|e| e.spec != *spec || e.header.is_some() || header.is_none());
         if let (false, Ok(bytes)) = (known, spec.bytes()) {
             *expected = Some(Arc::new(Expected {
                 spec: spec.clone(),
@@ -304,8 +346,12 @@ pub(crate) fn do_slot(
         let mut attempt = 1;
         loop {
             let work = || do_field(shared, source, step, slot, field, buffers, &mut cost);
-            let result = catch_unwind(AssertUnwindSafe(work))
-                .unwrap_or_else(|_| Err(bad(FailureKind::Decode, "decoding it panicked; this is a bug in penstock")));
+            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                Err(bad(
+                    FailureKind::Decode,
+                    "decoding it panicked; this is a bug in penstock",
+                ))
+            });
             match result {
                 Ok(()) => break,
                 Err(_) if attempt < shared.attempts => {
@@ -329,7 +375,8 @@ pub(crate) fn do_slot(
 pub(crate) enum Source<'a> {
     /// Read here and now.
     Store(&'a dyn BlockingStore),
-    /// Read already, field by field.
+    /// Read already, field by field: by fetch threads.
+    #[allow(dead_code)] // Constructed once pipelines take async stores.
     Fetched(&'a [Result<Bytes, StoreError>]),
 }
 
@@ -357,7 +404,9 @@ fn do_field(
             };
             let deadline = Instant::now() + shared.read_timeout;
             if let Some(expected) = expected {
-                if read_into_slot(*store, object, &address, step, slot, field, expected, bytes, deadline)? {
+                if read_into_slot(
+                    *store, object, &address, step, slot, field, expected, bytes, deadline,
+                )? {
                     cost.bytes += expected.bytes as u64;
                     return Ok(());
                 }
@@ -371,7 +420,12 @@ fn do_field(
             if bytes.len() < length {
                 bytes.resize(length, 0);
             }
-            store.read_at(object, address.offset, &mut [&mut bytes[..length]], deadline)?;
+            store.read_at(
+                object,
+                address.offset,
+                &mut [&mut bytes[..length]],
+                deadline,
+            )?;
             &bytes[..length]
         }
         Source::Fetched(fields) => match &fields[field] {
@@ -382,7 +436,16 @@ fn do_field(
     cost.bytes += bytes.len() as u64;
     cost.read_done = Some(Instant::now());
     check(bytes.len(), address.crc32c, || crc32c(bytes))?;
-    decode(shared, step, slot, field, spec, address.format, bytes, scratch)
+    decode(
+        shared,
+        step,
+        slot,
+        field,
+        spec,
+        address.format,
+        bytes,
+        scratch,
+    )
 }
 
 /// The fast path: values that lie in the store as they will lie in the slab. False where the sample is not of that
@@ -422,7 +485,9 @@ fn read_into_slot(
     if head != header.as_slice() {
         return Ok(false);
     }
-    check(target.len(), address.crc32c, || crc32c_of_parts(&[head, target]))?;
+    check(target.len(), address.crc32c, || {
+        crc32c_of_parts(&[head, target])
+    })?;
     Ok(true)
 }
 
@@ -442,7 +507,10 @@ fn checked_length(length: u64, limits: &Limits) -> Result<usize, Bad> {
     if length > limits.max_bytes {
         return Err(bad(
             FailureKind::Decode,
-            format!("it has {length} bytes; at most {} are read as one sample", limits.max_bytes),
+            format!(
+                "it has {length} bytes; at most {} are read as one sample",
+                limits.max_bytes
+            ),
         ));
     }
     Ok(length as usize)
@@ -461,7 +529,10 @@ fn decode(
 ) -> Result<(), Bad> {
     let draw = Draw::new(shared.seed, step.request.epoch, step.request.ids[slot]);
     let area = &step.areas[field];
-    let fixed = area.expected.as_deref().filter(|_| shared.program.fixed_output(spec).is_some());
+    let fixed = area
+        .expected
+        .as_deref()
+        .filter(|_| shared.program.fixed_output(spec).is_some());
     let actual;
     let output = match fixed {
         Some(expected) => &expected.spec,
@@ -470,27 +541,45 @@ fn decode(
             &actual
         }
     };
-    if let Some(expected) = area.expected.as_deref().filter(|expected| expected.spec == *output) {
+    if let Some(expected) = area
+        .expected
+        .as_deref()
+        .filter(|expected| expected.spec == *output)
+    {
         // SAFETY: the slot was claimed by this worker alone, and areas of slots and fields are disjoint.
-        let target = unsafe { step.lease.bytes_mut(area.offset + slot * expected.bytes, expected.bytes) };
-        shared.program.run(spec, format, bytes, &draw, target, scratch, &shared.limits)?;
+        let target = unsafe {
+            step.lease
+                .bytes_mut(area.offset + slot * expected.bytes, expected.bytes)
+        };
+        shared
+            .program
+            .run(spec, format, bytes, &draw, target, scratch, &shared.limits)?;
         return Ok(());
     }
     let size = output.bytes()?;
     if size as u64 > shared.limits.max_bytes {
         return Err(bad(
             FailureKind::Decode,
-            format!("it would decode to {size} bytes; at most {} are allowed", shared.limits.max_bytes),
+            format!(
+                "it would decode to {size} bytes; at most {} are allowed",
+                shared.limits.max_bytes
+            ),
         ));
     }
-    let (lease, offset) = step
-        .overflow
-        .take(size)
-        .map_err(|error| bad(FailureKind::Store, format!("no memory for its {size} bytes: {error}")))?;
+    let (lease, offset) = step.overflow.take(size).map_err(|error| {
+        bad(
+            FailureKind::Store,
+            format!("no memory for its {size} bytes: {error}"),
+        )
+    })?;
     // SAFETY: the area was just taken for this slot alone.
     let target = unsafe { lease.bytes_mut(offset, size) };
-    shared.program.run(spec, format, bytes, &draw, target, scratch, &shared.limits)?;
-    let payload = shared.program.payload(spec, format, bytes, bytes.len() as u64)?;
+    shared
+        .program
+        .run(spec, format, bytes, &draw, target, scratch, &shared.limits)?;
+    let payload = shared
+        .program
+        .payload(spec, format, bytes, bytes.len() as u64)?;
     let header = payload.and_then(|payload| bytes.get(..payload.offset as usize));
     shared.learn(field, output, header);
     let placed = Placed {

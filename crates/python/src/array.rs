@@ -98,7 +98,11 @@ impl Array {
         }
     }
 
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view was given"));
         }
@@ -112,11 +116,22 @@ impl Array {
             (*view).len = this.bytes as ffi::Py_ssize_t;
             (*view).readonly = 0;
             (*view).itemsize = this.dtype.size() as ffi::Py_ssize_t;
-            (*view).format = if with(ffi::PyBUF_FORMAT) { this.format().as_ptr().cast_mut() } else { std::ptr::null_mut() };
+            (*view).format = if with(ffi::PyBUF_FORMAT) {
+                this.format().as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
             (*view).ndim = this.shape.len() as c_int;
-            (*view).shape = if with(ffi::PyBUF_ND) { this.shape.as_ptr().cast_mut() } else { std::ptr::null_mut() };
-            (*view).strides =
-                if with(ffi::PyBUF_STRIDES) { this.strides.as_ptr().cast_mut() } else { std::ptr::null_mut() };
+            (*view).shape = if with(ffi::PyBUF_ND) {
+                this.shape.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
+            (*view).strides = if with(ffi::PyBUF_STRIDES) {
+                this.strides.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
             (*view).suboffsets = std::ptr::null_mut();
             (*view).internal = std::ptr::null_mut();
             (*view).obj = slf.into_ptr();

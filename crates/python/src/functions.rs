@@ -25,13 +25,18 @@ fn permutation(py: Python<'_>, seed: u64, epoch: u64, n: u64) -> Array {
     Array::own(bytes, &spec)
 }
 
-fn with_bytes<T: Send>(py: Python<'_>, data: &PyBuffer<u8>, work: impl FnOnce(&[u8]) -> T + Send) -> PyResult<T> {
+fn with_bytes<T: Send>(
+    py: Python<'_>,
+    data: &PyBuffer<u8>,
+    work: impl FnOnce(&[u8]) -> T + Send,
+) -> PyResult<T> {
     if !data.is_c_contiguous() {
         return Err(PyValueError::new_err("the bytes must lie in one piece"));
     }
     // SAFETY: contiguous (just checked) and alive while the PyBuffer is. That nobody writes to it meanwhile is the
     // caller's side of the buffer protocol.
-    let bytes = unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>(), data.len_bytes()) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts(data.buf_ptr().cast::<u8>(), data.len_bytes()) };
     Ok(py.detach(|| work(bytes)))
 }
 
@@ -61,7 +66,10 @@ fn decode(
     let field = field_spec(field)?;
     let format = format(format_code)?;
     let program = program(program_json)?;
-    let limits = Limits { max_pixels, max_bytes };
+    let limits = Limits {
+        max_pixels,
+        max_bytes,
+    };
     let decoded = with_bytes(py, &data, |bytes| {
         let draw = Draw::new(seed, epoch, id);
         let spec = match program.fixed_output(&field) {
@@ -69,13 +77,23 @@ fn decode(
             None => program.output(&field, format, bytes, &draw)?,
         };
         let mut out = vec![0; spec.bytes()?];
-        program.run(&field, format, bytes, &draw, &mut out, &mut Scratch::default(), &limits)?;
+        program.run(
+            &field,
+            format,
+            bytes,
+            &draw,
+            &mut out,
+            &mut Scratch::default(),
+            &limits,
+        )?;
         Ok((out, spec))
     })?;
-    decoded.map(|(out, spec)| Array::own(out, &spec)).map_err(|error: penstock_codec::CodecError| match error.kind {
-        CodecErrorKind::Truncated => PyEOFError::new_err(error.message),
-        _ => PyValueError::new_err(error.message),
-    })
+    decoded.map(|(out, spec)| Array::own(out, &spec)).map_err(
+        |error: penstock_codec::CodecError| match error.kind {
+            CodecErrorKind::Truncated => PyEOFError::new_err(error.message),
+            _ => PyValueError::new_err(error.message),
+        },
+    )
 }
 
 /// Bytes a second that `threads` threads copy from memory into slabs, in pieces of `chunk` bytes, `total` in all:
@@ -83,14 +101,18 @@ fn decode(
 #[pyfunction]
 fn copy_bandwidth(py: Python<'_>, threads: usize, chunk: usize, total: usize) -> PyResult<f64> {
     if threads == 0 || chunk == 0 || total < chunk || total > 1 << 36 {
-        return Err(PyValueError::new_err("threads and chunk must be positive, and total between chunk and 64 GiB"));
+        return Err(PyValueError::new_err(
+            "threads and chunk must be positive, and total between chunk and 64 GiB",
+        ));
     }
     py.detach(|| {
         let pieces = total / chunk;
         let source = vec![1_u8; pieces * chunk];
         let pool = Pool::new(0);
         let slab_pieces = (16_usize << 20).div_ceil(chunk);
-        let slabs = (0..threads).map(|_| pool.lease(slab_pieces * chunk)).collect::<std::io::Result<Vec<_>>>()?;
+        let slabs = (0..threads)
+            .map(|_| pool.lease(slab_pieces * chunk))
+            .collect::<std::io::Result<Vec<_>>>()?;
         for slab in &slabs {
             // SAFETY: nobody else has this slab yet. Touches every page before the clock starts.
             unsafe { slab.bytes_mut(0, slab.len()) }.fill(0);

@@ -23,14 +23,32 @@ pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Box<dyn Keys>> {
     if let Ok(keys) = object.extract::<Vec<String>>() {
         return Ok(Box::new(keys));
     }
-    let (offsets, text, first, len, wide): (PyBuffer<u8>, PyBuffer<u8>, usize, usize, bool) = object.extract()?;
+    let (offsets, text, first, len, wide): (PyBuffer<u8>, PyBuffer<u8>, usize, usize, bool) =
+        object.extract()?;
     let width = if wide { 8 } else { 4 };
-    let enough = first.checked_add(len).and_then(|n| n.checked_add(1)).and_then(|n| n.checked_mul(width));
-    if enough.is_none_or(|bytes| offsets.item_count() < bytes) || !offsets.is_c_contiguous() || !text.is_c_contiguous() {
-        return Err(PyValueError::new_err("the key table's offsets are shorter than its length"));
+    let enough = first
+        .checked_add(len)
+        .and_then(|n| n.checked_add(1))
+        .and_then(|n| n.checked_mul(width));
+    if enough.is_none_or(|bytes| offsets.item_count() < bytes)
+        || !offsets.is_c_contiguous()
+        || !text.is_c_contiguous()
+    {
+        return Err(PyValueError::new_err(
+            "the key table's offsets are shorter than its length",
+        ));
     }
-    let offsets = if wide { Offsets::Wide(offsets) } else { Offsets::Narrow(offsets) };
-    Ok(Box::new(ArrowKeys { offsets, text, first, len }))
+    let offsets = if wide {
+        Offsets::Wide(offsets)
+    } else {
+        Offsets::Narrow(offsets)
+    };
+    Ok(Box::new(ArrowKeys {
+        offsets,
+        text,
+        first,
+        len,
+    }))
 }
 
 impl ArrowKeys {
@@ -62,12 +80,17 @@ impl Keys for ArrowKeys {
         if row >= self.len {
             return None;
         }
-        let (start, end) = (self.offset(self.first + row), self.offset(self.first + row + 1));
+        let (start, end) = (
+            self.offset(self.first + row),
+            self.offset(self.first + row + 1),
+        );
         if start > end || end > self.text.item_count() {
             return None;
         }
         // SAFETY: inside the buffer (just checked), immutable and alive as above.
-        let bytes = unsafe { std::slice::from_raw_parts(self.text.buf_ptr().cast::<u8>().add(start), end - start) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts(self.text.buf_ptr().cast::<u8>().add(start), end - start)
+        };
         std::str::from_utf8(bytes).ok()
     }
 }

@@ -33,10 +33,13 @@ fn column<T: Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec
 /// `(name, kind, raw)` where raw is `(dtype, shape)` or None.
 pub fn field_spec(field: (String, String, Option<(String, Vec<usize>)>)) -> PyResult<FieldSpec> {
     let (name, kind, raw) = field;
-    let kind = Kind::from_name(&kind).ok_or_else(|| PyValueError::new_err(format!("{kind:?} is no kind of field")))?;
+    let kind = Kind::from_name(&kind)
+        .ok_or_else(|| PyValueError::new_err(format!("{kind:?} is no kind of field")))?;
     let raw = raw.map(|(dtype, shape)| match DType::from_name(&dtype) {
         Some(dtype) => Ok(TensorSpec { dtype, shape }),
-        None => Err(PyValueError::new_err(format!("{dtype:?} is no type that a field can have"))),
+        None => Err(PyValueError::new_err(format!(
+            "{dtype:?} is no type that a field can have"
+        ))),
     });
     Ok(FieldSpec {
         name,
@@ -49,6 +52,9 @@ pub fn field_spec(field: (String, String, Option<(String, Vec<usize>)>)) -> PyRe
 pub fn program(json: &str) -> PyResult<Program> {
     Program::from_json(json).map_err(|error| PyValueError::new_err(error.message))
 }
+
+/// Name and kind; type and shape of a row where the field is raw.
+type StoredField = (String, String, Option<(String, Vec<usize>)>);
 
 /// Steps in, finished steps out.
 #[pyclass(module = "penstock._native", frozen)]
@@ -66,7 +72,7 @@ impl Pipeline {
     fn new(
         store: &Store,
         keys: &Bound<'_, PyAny>,
-        fields: Vec<(String, String, Option<(String, Vec<usize>)>)>,
+        fields: Vec<StoredField>,
         program: &str,
         seed: u64,
         threads: Option<usize>,
@@ -79,20 +85,27 @@ impl Pipeline {
         keep_slabs: bool,
     ) -> PyResult<Self> {
         let options = Options {
-            fields: fields.into_iter().map(field_spec).collect::<PyResult<_>>()?,
+            fields: fields
+                .into_iter()
+                .map(field_spec)
+                .collect::<PyResult<_>>()?,
             program: self::program(program)?,
             seed,
             threads,
             window_bytes,
             attempts,
             read_timeout: Duration::from_secs_f64(read_timeout.clamp(0.0, 1e6)),
-            limits: Limits { max_pixels, max_bytes },
+            limits: Limits {
+                max_pixels,
+                max_bytes,
+            },
             trace_capacity,
             keep_slabs,
         };
         let fields = options.fields.len();
         let keys = keys::from_python(keys)?;
-        let inner = pipeline::Pipeline::new(store.inner.clone(), keys, options).map_err(to_python)?;
+        let inner =
+            pipeline::Pipeline::new(store.inner.clone(), keys, options).map_err(to_python)?;
         Ok(Self { inner, fields })
     }
 
@@ -113,7 +126,11 @@ impl Pipeline {
                 object: column(py, &field.get_item(0)?)?,
                 offset: column(py, &field.get_item(1)?)?,
                 length: column(py, &field.get_item(2)?)?,
-                crc32c: if crc32c.is_none() { Vec::new() } else { column(py, &crc32c)? },
+                crc32c: if crc32c.is_none() {
+                    Vec::new()
+                } else {
+                    column(py, &crc32c)?
+                },
                 format: column(py, &field.get_item(4)?)?,
             })
         });
@@ -154,8 +171,13 @@ impl Pipeline {
     fn next(&self, py: Python<'_>, timeout: f64, skip: bool) -> PyResult<Option<Finished>> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
         loop {
-            let slice = deadline.saturating_duration_since(Instant::now()).min(SLICE);
-            if let Some(inner) = py.detach(|| self.inner.next(slice, skip)).map_err(to_python)? {
+            let slice = deadline
+                .saturating_duration_since(Instant::now())
+                .min(SLICE);
+            if let Some(inner) = py
+                .detach(|| self.inner.next(slice, skip))
+                .map_err(to_python)?
+            {
                 return Ok(Some(Finished {
                     inner,
                     fields: self.fields,
@@ -182,8 +204,21 @@ impl Pipeline {
     fn spans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let spans = py.detach(|| self.inner.trace().spans());
         let rows = spans.into_iter().map(|s| {
-            let thread = if s.thread == u16::MAX { -1 } else { i32::from(s.thread) };
-            (s.stage.name(), thread, s.epoch, s.step, s.samples, s.bytes, s.start, s.end)
+            let thread = if s.thread == u16::MAX {
+                -1
+            } else {
+                i32::from(s.thread)
+            };
+            (
+                s.stage.name(),
+                thread,
+                s.epoch,
+                s.step,
+                s.samples,
+                s.bytes,
+                s.start,
+                s.end,
+            )
         });
         PyList::new(py, rows.collect::<Vec<_>>())
     }
@@ -198,7 +233,10 @@ impl Pipeline {
         let totals = PyDict::new(py);
         for stage in Stage::ALL {
             let total = self.inner.trace().total(stage);
-            totals.set_item(stage.name(), (total.nanos as f64 / 1e9, total.samples, total.bytes))?;
+            totals.set_item(
+                stage.name(),
+                (total.nanos as f64 / 1e9, total.samples, total.bytes),
+            )?;
         }
         Ok(totals)
     }
@@ -217,7 +255,10 @@ pub struct Finished {
 }
 
 fn as_bytes<'py>(py: Python<'py>, values: &[u64]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect();
     PyBytes::new(py, &bytes)
 }
 
@@ -254,9 +295,13 @@ impl Finished {
     /// Field by field: an Array with the samples along its first axis, or a list of one Array a sample.
     fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let fields = self.inner.fields.iter().map(|output| match output {
-            Output::Stacked(placed) => Ok(Bound::new(py, Array::placed(placed.clone()))?.into_any()),
+            Output::Stacked(placed) => {
+                Ok(Bound::new(py, Array::placed(placed.clone()))?.into_any())
+            }
             Output::Ragged(members) => {
-                let arrays = members.iter().map(|placed| Bound::new(py, Array::placed(placed.clone())));
+                let arrays = members
+                    .iter()
+                    .map(|placed| Bound::new(py, Array::placed(placed.clone())));
                 Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any())
             }
         });
@@ -267,7 +312,15 @@ impl Finished {
     #[getter]
     fn failures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.inner.failures.iter().map(|f| {
-            (f.id, f.slot, f.field, f.key.as_str(), f.offset, f.kind.name(), f.message.as_str())
+            (
+                f.id,
+                f.slot,
+                f.field,
+                f.key.as_str(),
+                f.offset,
+                f.kind.name(),
+                f.message.as_str(),
+            )
         });
         PyList::new(py, rows.collect::<Vec<_>>())
     }
@@ -279,5 +332,6 @@ impl Finished {
 
 /// The format of a code.
 pub fn format(code: u8) -> PyResult<Format> {
-    Format::from_code(code).ok_or_else(|| PyValueError::new_err(format!("there is no format {code}")))
+    Format::from_code(code)
+        .ok_or_else(|| PyValueError::new_err(format!("there is no format {code}")))
 }

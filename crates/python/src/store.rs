@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use penstock_engine::store::local::LocalStore;
 use penstock_engine::store::{self, BlockingStore, Entry, Object, StoreError, StoreErrorKind};
 use pyo3::exceptions::{
-    PyConnectionError, PyEOFError, PyFileNotFoundError, PyOSError, PyPermissionError, PyTimeoutError,
+    PyConnectionError, PyEOFError, PyFileNotFoundError, PyOSError, PyPermissionError,
+    PyTimeoutError,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -54,7 +55,9 @@ struct PythonStore {
 }
 
 fn seconds(deadline: Instant) -> f64 {
-    deadline.saturating_duration_since(Instant::now()).as_secs_f64()
+    deadline
+        .saturating_duration_since(Instant::now())
+        .as_secs_f64()
 }
 
 impl BlockingStore for PythonStore {
@@ -72,11 +75,18 @@ impl BlockingStore for PythonStore {
                 .call_method1(py, "read", (object.key, offset, want, seconds(deadline)))
                 .map_err(|error| from_python(py, &error))?;
             let bytes = result.bind(py).cast::<PyBytes>().map_err(|_| {
-                StoreError::new(StoreErrorKind::Other, format!("{}.read() gave something other than bytes", self.name))
+                StoreError::new(
+                    StoreErrorKind::Other,
+                    format!("{}.read() gave something other than bytes", self.name),
+                )
             })?;
             let mut rest = bytes.as_bytes();
             if rest.len() != want {
-                let message = format!("{}: {} bytes came where {want} were asked for", object.key, rest.len());
+                let message = format!(
+                    "{}: {} bytes came where {want} were asked for",
+                    object.key,
+                    rest.len()
+                );
                 return Err(StoreError::new(StoreErrorKind::Truncated, message));
             }
             for part in parts {
@@ -90,20 +100,30 @@ impl BlockingStore for PythonStore {
 
     fn size(&self, object: Object<'_>, deadline: Instant) -> Result<u64, StoreError> {
         Python::attach(|py| {
-            let size = self.object.call_method1(py, "size", (object.key, seconds(deadline)));
-            size.and_then(|size| size.extract(py)).map_err(|error| from_python(py, &error))
+            let size = self
+                .object
+                .call_method1(py, "size", (object.key, seconds(deadline)));
+            size.and_then(|size| size.extract(py))
+                .map_err(|error| from_python(py, &error))
         })
     }
 
     fn list(&self, prefix: &str, deadline: Instant) -> Result<Vec<Entry>, StoreError> {
         Python::attach(|py| {
-            let listing = self.object.call_method1(py, "list", (prefix, seconds(deadline)));
+            let listing = self
+                .object
+                .call_method1(py, "list", (prefix, seconds(deadline)));
             let entries = listing.and_then(|listing| {
                 let items = listing.bind(py).try_iter()?;
-                items.map(|item| item?.extract::<(String, u64, String)>()).collect::<PyResult<Vec<_>>>()
+                items
+                    .map(|item| item?.extract::<(String, u64, String)>())
+                    .collect::<PyResult<Vec<_>>>()
             });
             let entries = entries.map_err(|error| from_python(py, &error))?;
-            Ok(entries.into_iter().map(|(key, size, version)| Entry { key, size, version }).collect())
+            Ok(entries
+                .into_iter()
+                .map(|(key, size, version)| Entry { key, size, version })
+                .collect())
         })
     }
 
@@ -152,13 +172,17 @@ impl Store {
             return Err(PyOSError::new_err("this store is read by fetch threads"));
         };
         // An index outside any table: nothing is kept open for a single read.
-        let object = Object { index: u32::MAX, key };
+        let object = Object {
+            index: u32::MAX,
+            key,
+        };
         let bytes = py.detach(|| {
             let size = store.size(object, deadline)?;
             let length = length.unwrap_or_else(|| size.saturating_sub(offset));
             // Before any memory is taken for it.
             if offset.checked_add(length).is_none_or(|end| end > size) {
-                let message = format!("{key} has {size} bytes; {length} from {offset} on are wanted");
+                let message =
+                    format!("{key} has {size} bytes; {length} from {offset} on are wanted");
                 return Err(StoreError::new(StoreErrorKind::Truncated, message));
             }
             let mut bytes = vec![0; length as usize];
@@ -175,17 +199,36 @@ impl Store {
         let store::Store::Blocking(store) = &self.inner else {
             return Err(PyOSError::new_err("this store is read by fetch threads"));
         };
-        py.detach(|| store.size(Object { index: u32::MAX, key }, deadline)).map_err(to_python)
+        py.detach(|| {
+            store.size(
+                Object {
+                    index: u32::MAX,
+                    key,
+                },
+                deadline,
+            )
+        })
+        .map_err(to_python)
     }
 
     /// `(key, size, version)` of all objects below `prefix`, sorted by key.
     #[pyo3(signature = (prefix="", timeout=600.0))]
-    fn list(&self, py: Python<'_>, prefix: &str, timeout: f64) -> PyResult<Vec<(String, u64, String)>> {
+    fn list(
+        &self,
+        py: Python<'_>,
+        prefix: &str,
+        timeout: f64,
+    ) -> PyResult<Vec<(String, u64, String)>> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
         let store::Store::Blocking(store) = &self.inner else {
             return Err(PyOSError::new_err("this store is read by fetch threads"));
         };
-        let entries = py.detach(|| store.list(prefix, deadline)).map_err(to_python)?;
-        Ok(entries.into_iter().map(|e| (e.key, e.size, e.version)).collect())
+        let entries = py
+            .detach(|| store.list(prefix, deadline))
+            .map_err(to_python)?;
+        Ok(entries
+            .into_iter()
+            .map(|e| (e.key, e.size, e.version))
+            .collect())
     }
 }

@@ -37,11 +37,17 @@ impl LocalStore {
 
     fn open_file(&self, key: &str) -> Result<File, StoreError> {
         let path = self.path(key);
-        let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| StoreError::new(StoreErrorKind::Missing, format!("{key:?} is no file name")))?;
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+            StoreError::new(StoreErrorKind::Missing, format!("{key:?} is no file name"))
+        })?;
         // O_NONBLOCK: opening a named pipe without a writer must not wait for one.
         // SAFETY: `name` is a NUL-terminated string that lives through the call.
-        let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        let fd = unsafe {
+            libc::open(
+                name.as_ptr(),
+                libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK,
+            )
+        };
         if fd < 0 {
             return Err(io_error(&io::Error::last_os_error(), &path));
         }
@@ -168,7 +174,10 @@ impl BlockingStore for LocalStore {
                 Ok(meta.len())
             } else {
                 let shown = self.path(object.key).display().to_string();
-                Err(StoreError::new(StoreErrorKind::Other, format!("{shown} is not a file")))
+                Err(StoreError::new(
+                    StoreErrorKind::Other,
+                    format!("{shown} is not a file"),
+                ))
             }
         })
     }
@@ -188,7 +197,9 @@ impl BlockingStore for LocalStore {
                 let item = item.map_err(|error| io_error(&error, &folder))?;
                 let path = item.path();
                 // Follows links, as the reads will.
-                let Ok(meta) = std::fs::metadata(&path) else { continue };
+                let Ok(meta) = std::fs::metadata(&path) else {
+                    continue;
+                };
                 if meta.is_dir() {
                     let is_link = item.file_type().is_ok_and(|kind| kind.is_symlink());
                     if !is_link {
@@ -196,8 +207,13 @@ impl BlockingStore for LocalStore {
                     }
                 } else if meta.is_file() {
                     let relative = path.strip_prefix(&self.root).unwrap_or(&path);
-                    let Some(key) = relative.to_str() else { continue };
-                    let modified = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                    let Some(key) = relative.to_str() else {
+                        continue;
+                    };
+                    let modified = meta
+                        .modified()
+                        .ok()
+                        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
                     entries.push(Entry {
                         key: key.to_owned(),
                         size: meta.len(),
@@ -239,7 +255,12 @@ mod tests {
             let (_folder, store) = store_of(&[("a", b"0123456789")], objects);
             let (mut head, mut tail) = ([0; 2], [0; 4]);
             store
-                .read_at(Object { index: 0, key: "a" }, 3, &mut [&mut head, &mut [], &mut tail], soon())
+                .read_at(
+                    Object { index: 0, key: "a" },
+                    3,
+                    &mut [&mut head, &mut [], &mut tail],
+                    soon(),
+                )
                 .unwrap();
             assert_eq!((&head, &tail), (b"34", b"5678"));
         }
@@ -249,9 +270,13 @@ mod tests {
     fn a_missing_file_is_missing_and_a_short_one_says_its_size() {
         let (_folder, store) = store_of(&[("a", b"0123")], 2);
         let mut out = [0; 4];
-        let error = store.read_at(Object { index: 1, key: "b" }, 0, &mut [&mut out], soon()).unwrap_err();
+        let error = store
+            .read_at(Object { index: 1, key: "b" }, 0, &mut [&mut out], soon())
+            .unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Missing);
-        let error = store.read_at(Object { index: 0, key: "a" }, 2, &mut [&mut out], soon()).unwrap_err();
+        let error = store
+            .read_at(Object { index: 0, key: "a" }, 2, &mut [&mut out], soon())
+            .unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Truncated);
         assert!(error.message.contains("has 4 bytes"), "{error}");
     }
@@ -268,7 +293,15 @@ mod tests {
         let (folder, store) = store_of(&[("b", b"1"), ("a", b"22")], 0);
         std::fs::create_dir(folder.path().join("c")).unwrap();
         std::fs::write(folder.path().join("c/d"), b"333").unwrap();
-        let listed: Vec<_> = store.list("", soon()).unwrap().into_iter().map(|e| (e.key, e.size)).collect();
-        assert_eq!(listed, [("a".into(), 2), ("b".into(), 1), ("c/d".into(), 3)]);
+        let listed: Vec<_> = store
+            .list("", soon())
+            .unwrap()
+            .into_iter()
+            .map(|e| (e.key, e.size))
+            .collect();
+        assert_eq!(
+            listed,
+            [("a".into(), 2), ("b".into(), 1), ("c/d".into(), 3)]
+        );
     }
 }

@@ -6,6 +6,7 @@
 //! requests in flight. Both honour a deadline: a store never waits past it.
 
 pub mod local;
+pub mod object;
 
 use std::fmt;
 use std::future::Future;

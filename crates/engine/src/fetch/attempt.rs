@@ -1,0 +1,223 @@
+//! One read, tried until it is there: retries, patience, a second copy for a straggler.
+//!
+//! On success the bytes come once, whichever attempt brought them; the others are dropped, which closes their
+//! connections. On failure the error is the store's own, with how often and how long it was tried. Dropping the
+//! future cancels everything.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::{sleep, timeout_at};
+
+use super::{FetchOptions, Shared};
+use crate::store::{AsyncStore, StoreError, StoreErrorKind};
+
+/// The first pause before a retry; it doubles each time, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// An attempt is given up after this multiple of what is usual, doubled each time …
+const PATIENCE: u32 = 2;
+/// … but never before this time.
+const PATIENCE_LEAST: Duration = Duration::from_millis(200);
+/// … and attempts that were given up are at most this share of all: beyond it the store is slow, not the attempt.
+const GIVEN_UP: f64 = 0.1;
+
+/// A second copy is sent no sooner: below, a new connection costs more than the straggler.
+const HEDGE_LEAST: Duration = Duration::from_millis(5);
+
+/// How a read went.
+pub(super) struct Outcome {
+    pub result: Result<Bytes, StoreError>,
+    pub began: Instant,
+    /// What the wire needed for the attempt that brought the bytes.
+    pub latency: Duration,
+    pub attempts: u32,
+    pub hedged: bool,
+}
+
+fn is_passing(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::Unreachable | StoreErrorKind::Busy | StoreErrorKind::Deadline
+    )
+}
+
+/// A pause of between half and all of `FIRST_PAUSE · 2ⁿ`, without a generator: the clock's low bits are random enough.
+fn pause(attempts: u32) -> Duration {
+    let longest = FIRST_PAUSE
+        .saturating_mul(1 << attempts.min(16))
+        .min(LONGEST_PAUSE);
+    let noise = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| {
+            time.subsec_nanos().wrapping_mul(2_654_435_761) >> 16
+        });
+    longest / 2 + (longest / 2).mul_f64(f64::from(noise) / f64::from(1 << 16))
+}
+
+/// Reads `range` of `key`, with everything that may be needed.
+pub(super) async fn carry_out(
+    shared: &Shared,
+    store: &dyn AsyncStore,
+    key: &str,
+    range: Option<Range<u64>>,
+) -> Outcome {
+    let options: &FetchOptions = &shared.options;
+    let bytes = range.as_ref().map_or(0, |range| range.end - range.start);
+    let began = Instant::now();
+    let deadline = began + options.timeout;
+    let mut attempts = 0;
+    let mut hedged = false;
+    loop {
+        let start = Instant::now();
+        let usual = shared.usual(bytes);
+        let patience = usual
+            .map(|usual| (usual * PATIENCE).max(PATIENCE_LEAST) * (1 << attempts.min(6)))
+            .filter(|_| shared.counters.share(&shared.counters.given_up) < GIVEN_UP);
+        let until = patience.map_or(deadline, |patience| deadline.min(start + patience));
+        attempts += 1;
+        shared.counters.attempts.fetch_add(1, Relaxed);
+        let attempt = with_hedge(
+            shared,
+            store,
+            key,
+            range.clone(),
+            deadline,
+            usual,
+            &mut hedged,
+        );
+        let (error, latency) = match timeout_at(until.into(), attempt).await {
+            Ok((Ok(bytes), latency)) => {
+                return Outcome {
+                    result: Ok(bytes),
+                    began,
+                    latency,
+                    attempts,
+                    hedged,
+                };
+            }
+            Ok((Err(error), latency)) => (error, latency),
+            Err(_) => {
+                shared.counters.given_up.fetch_add(1, Relaxed);
+                // What was given up is a latency too: a store that has become slow makes patience grow.
+                shared.record_latency(start.elapsed(), bytes);
+                let text = format!(
+                    "{}: {key} did not come within {:.1?}",
+                    store.name(),
+                    start.elapsed()
+                );
+                (
+                    StoreError::new(StoreErrorKind::Deadline, text),
+                    start.elapsed(),
+                )
+            }
+        };
+        if error.kind == StoreErrorKind::Busy {
+            shared.counters.busy.fetch_add(1, Relaxed);
+            shared.slow_down();
+        }
+        let wait = pause(attempts - 1);
+        let now = Instant::now();
+        if !is_passing(error.kind) || now + wait >= deadline {
+            let result = Err(explained(error, attempts, began.elapsed(), options.timeout));
+            return Outcome {
+                result,
+                began,
+                latency,
+                attempts,
+                hedged,
+            };
+        }
+        shared.counters.retries.fetch_add(1, Relaxed);
+        sleep(wait).await;
+    }
+}
+
+fn explained(
+    mut error: StoreError,
+    attempts: u32,
+    elapsed: Duration,
+    timeout: Duration,
+) -> StoreError {
+    if is_passing(error.kind) {
+        error.message += &format!(
+            " ({attempts} attempts in {:.1} s, of {:.0} s allowed)",
+            elapsed.as_secs_f64(),
+            timeout.as_secs_f64()
+        );
+    }
+    error
+}
+
+/// One attempt, and a second copy when the first is late and the budget allows it. With the time that the copy which
+/// came took.
+async fn with_hedge(
+    shared: &Shared,
+    store: &dyn AsyncStore,
+    key: &str,
+    range: Option<Range<u64>>,
+    deadline: Instant,
+    usual: Option<Duration>,
+    hedged: &mut bool,
+) -> (Result<Bytes, StoreError>, Duration) {
+    let start = Instant::now();
+    let mut first = store.get(key, range.clone(), deadline);
+    let Some(usual) = usual else {
+        return (first.await, start.elapsed());
+    };
+    tokio::select! {
+        biased;
+        result = &mut first => return (result, start.elapsed()),
+        () = sleep(usual.max(HEDGE_LEAST)) => {}
+    }
+    if !shared.may_hedge() {
+        return (first.await, start.elapsed());
+    }
+    *hedged = true;
+    let again = Instant::now();
+    let mut second = store.get(key, range, deadline);
+    let (result, of_first) = tokio::select! {
+        result = &mut first => (result, true),
+        result = &mut second => (result, false),
+    };
+    if result.is_ok() {
+        if !of_first {
+            shared.counters.hedges_won.fetch_add(1, Relaxed);
+        }
+        return (
+            result,
+            if of_first {
+                start.elapsed()
+            } else {
+                again.elapsed()
+            },
+        );
+    }
+    // One copy failed: the other decides.
+    if of_first {
+        (second.await, again.elapsed())
+    } else {
+        (first.await, start.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_within_their_bounds() {
+        for attempts in 0..40 {
+            let longest = FIRST_PAUSE
+                .saturating_mul(1 << attempts.min(16))
+                .min(LONGEST_PAUSE);
+            let found = pause(attempts);
+            assert!(
+                found >= longest / 2 && found <= longest,
+                "{found:?} for {attempts}"
+            );
+        }
+    }
+}
