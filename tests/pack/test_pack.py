@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 import tarfile
@@ -16,7 +14,6 @@ import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pack_makers import array_folder, photo_folder, tree
@@ -305,7 +302,7 @@ class TestBadSources:
         assert len(done.skipped) == 2
         assert "class-1/0002.jpg" in done.skipped[0]
         assert json.loads((tmp_path / "dst" / "pack.json").read_text())["skipped"] == list(done.skipped)
-        assert "class-1/0002.jpg" not in penstock.open(tmp_path / "dst").catalog.keys()
+        assert "class-1/0002.jpg" not in penstock.open(tmp_path / "dst").catalog.keys()  # noqa: SIM118
 
     @pytest.mark.parametrize("change", ["shrinks", "grows", "goes"])
     def test_a_file_that_changes_while_it_is_packed(self, tmp_path: Path, monkeypatch, change: str) -> None:
@@ -536,7 +533,7 @@ class TestDest:
 
 def test_psi_without_its_part_is_a_clear_error(tmp_path: Path) -> None:
     try:
-        import penstock.psi
+        import penstock.psi  # noqa: F401
     except ImportError:
         with pytest.raises(PenstockError, match="penstock.psi"):
             pack(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ def test_shards_hold_every_sample_once_and_as_many_as_fit(weights: list[int], sh
     assert bounds[0] == 0
     assert bounds[-1] == len(weights)
     assert (np.diff(bounds) > 0).all()
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in itertools.pairwise(bounds):
         assert last - first == 1 or sizes[first:last].sum() <= shard_size
         if last < len(weights):  # one more would not have fitted
             assert sizes[first : last + 1].sum() > shard_size
@@ -38,7 +40,7 @@ def test_a_shuffled_order_is_the_same_in_every_release() -> None:
 
 def test_shuffled_orders_of_different_seeds_differ_and_mix() -> None:
     orders = [packed_order(10_000, seed) for seed in range(5)]
-    for left, right in zip(orders, orders[1:], strict=False):
+    for left, right in itertools.pairwise(orders):
         assert (left == right).mean() < 0.01
     moved = np.abs(orders[0] - np.arange(10_000)).mean()
     assert 3000 < moved < 3700  # a third of the length, for a uniform permutation

@@ -82,7 +82,7 @@ def load_encoder(level: str) -> ImageEncoder:
     Raises PenstockError where the PSI part is not there.
     """
     try:
-        from penstock import psi
+        from penstock import psi  # type: ignore[attr-defined]
     except ImportError as error:
         raise PenstockError(
             "--format psi needs penstock.psi, which is not part of this build: use --format keep or raw"

@@ -13,7 +13,7 @@ from penstock.catalog import NO_OBJECT, Field, write_catalog
 from penstock.errors import CatalogError
 from penstock.pack.names import CATALOG, SUMMARY, shard_name
 from penstock.pack.shard import PARTS, ShardIndex
-from penstock.pack.work import write_whole
+from penstock.pack.work import WorkFolder, sync_folder, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.pack.plan import Plan
 
 
-def write_finish(plan: Plan, folder: Path, indexes: list[ShardIndex]) -> int:
+def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int:
     """Write ``pack.json``, then the catalog, whose appearance is what completes the pack; gives the samples in it."""
     good = np.concatenate([index.good for index in indexes])
     samples = int(good.sum())
@@ -37,37 +37,38 @@ def write_finish(plan: Plan, folder: Path, indexes: list[ShardIndex]) -> int:
     shard_of = np.repeat(np.arange(len(indexes), dtype=np.uint32), [len(index.good) for index in indexes])[
         good
     ]
-    for work in plan.fields:
-        columns.update(_addresses(work.name, shard_of, indexes))
-    rows = {work.name: work.block for work in plan.fields}
+    for each in plan.fields:
+        columns.update(_addresses(each.name, shard_of, indexes))
+    rows = {each.name: each.block for each in plan.fields}
     stored = []
     for field in header.stored:
         block = rows[field.name]
         dtype, shape = (block.dtype.name, block.shape) if block is not None else (None, None)
         stored.append(Field(field.name, field.kind, "stored", dtype, shape))
-    shards = [
-        {"name": shard_name(n), "bytes": index.bytes, "samples": int(index.good.sum())}
-        for n, index in enumerate(indexes)
-    ]
+    shards = [(shard_name(number), index) for number, index in enumerate(indexes)]
     summary = {
         **plan.content_identity(),
         "samples": samples,
-        "shards": shards,
+        "shards": [
+            {"name": name, "bytes": index.bytes, "samples": int(index.good.sum())} for name, index in shards
+        ],
         "skipped": [*plan.skipped, *(text for index in indexes for text in index.skipped)],
     }
-    write_whole(
-        folder / SUMMARY, (json.dumps(summary, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-    )
+    text = json.dumps(summary, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    write_whole(work.dest / SUMMARY, text.encode(), work.path / f"{SUMMARY}.part")
+    part = work.path / CATALOG
     write_catalog(
-        folder / CATALOG,
+        part,
         pa.table(columns),
-        objects=[shard["name"] for shard in shards],
-        sizes=[shard["bytes"] for shard in shards],
+        objects=[name for name, _ in shards],
+        sizes=[index.bytes for _, index in shards],
         stored=stored,
         batch=header.batch,
         classes=header.classes,
         class_column=header.class_column,
     )
+    part.replace(work.dest / CATALOG)
+    sync_folder(work.dest)
     return samples
 
 
@@ -88,8 +89,8 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        if not isinstance(summary, dict) or not {"shards", "samples", "skipped"} <= set(summary):
-            raise ValueError("it lacks what a finished pack writes")
     except ValueError as error:
         raise CatalogError(f"{folder / SUMMARY} is damaged ({error}): give another DEST") from error
+    if not isinstance(summary, dict) or not {"shards", "samples", "skipped"} <= set(summary):
+        raise CatalogError(f"{folder / SUMMARY} lacks what a finished pack writes: give another DEST")
     return summary

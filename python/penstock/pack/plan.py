@@ -119,7 +119,10 @@ def make_plan(source: Source, options: PackOptions) -> Plan:
     fields = _fields(source, names, rows, sizes, options)
     weights = np.zeros(len(rows), np.uint64)
     for each in fields:
-        weights += planned_bytes(sizes[each.name], block=each.block is not None)
+        if each.block is None:
+            weights += planned_bytes(sizes[each.name])
+        else:
+            weights += np.uint64(each.block.row_bytes)
     overhead = len(tar.END) + sum(2 * tar.BLOCK for each in fields if each.block is not None)
     identity = {
         "version": VERSION,

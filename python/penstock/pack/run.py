@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import queue
 import threading
 import time
@@ -95,7 +94,7 @@ def pack(
         run.write()
         indexes = [run.indexes[shard] for shard in range(plan.shards)]
         try:
-            samples = write_finish(plan, folder, indexes)
+            samples = write_finish(plan, work, indexes)
         except PenstockError:
             raise
         except OSError as error:
@@ -304,7 +303,7 @@ class _Run:
             fetcher,
             memoryview(bytearray(BUFFER_BYTES)),
             self._stop,
-            lambda samples, bytes: self._bar.advance(samples=samples, bytes=bytes),
+            lambda samples, size: self._bar.advance(samples=samples, bytes=size),
         )
         self._writers.append(writer)
         try:
@@ -315,7 +314,7 @@ class _Run:
                     return
                 try:
                     self._results.put((shard, self._one(shard, writer)))
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - raised where the results are taken
                     self._results.put((shard, error))
                     return
         finally:

@@ -230,9 +230,7 @@ def _target(format: Format, encoder: ImageEncoder | None) -> Format:
     return format
 
 
-def planned_bytes(sizes: npt.NDArray[np.uint64], *, block: bool) -> npt.NDArray[np.uint64]:
-    """Bytes that each sample's field takes in a shard."""
-    if block:
-        return sizes
-    padded = (sizes + np.uint64(tar.BLOCK - 1)) // np.uint64(tar.BLOCK) * np.uint64(tar.BLOCK)
-    return padded + np.uint64(tar.BLOCK)
+def planned_bytes(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the bytes that members of these sizes take in a shard."""
+    block = np.uint64(tar.BLOCK)
+    return block + (sizes + block - np.uint64(1)) // block * block

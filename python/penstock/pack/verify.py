@@ -176,7 +176,7 @@ class _Run:
                     return
                 try:
                     self._results.put((part.object, self._one(part, fetcher)))
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - raised where the results are taken
                     self._results.put((part.object, error))
                     return
         finally:

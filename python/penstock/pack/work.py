@@ -171,6 +171,9 @@ class WorkFolder:
 
     def restart(self) -> None:
         """Remove what an unfinished pack has written so far: its own files, nothing else."""
+        if not self.plan_path.exists() or (self.dest / CATALOG).exists():
+            return
+        (self.dest / SUMMARY).unlink(missing_ok=True)
         for index in self.path.glob("shard-*.tar.parquet"):
             (self.dest / index.name.removesuffix(".parquet")).unlink(missing_ok=True)
             index.unlink()
@@ -190,9 +193,9 @@ class WorkFolder:
         return names + sorted(path.name for path in self.dest.glob("shard-*.tar"))
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole, on the disk, or not at all."""
-    part = path.with_name(f"{path.name}.part")
+def write_whole(path: Path, data: bytes, part: Path | None = None) -> None:
+    """Write a small file so that it is there whole, on the disk, or not at all; ``part`` is its name until then."""
+    part = part or path.with_name(f"{path.name}.part")
     try:
         part.write_bytes(data)
         _sync_file(part)
