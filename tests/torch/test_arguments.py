@@ -66,7 +66,9 @@ def test_what_torch_refuses_is_refused_alike(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"shuffle": True}, {"sampler": SequentialSampler(NUMBERS)}, {"batch_sampler": [[1]]}], ids=repr
+    "arguments",
+    [{"shuffle": True}, {"sampler": SequentialSampler(NUMBERS)}, {"batch_sampler": [[1]]}],
+    ids=repr,
 )
 def test_an_iterable_dataset_takes_no_order(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="DataLoader with IterableDataset"):
@@ -86,7 +88,13 @@ def test_more_workers_than_cores_are_warned_of() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None}, {"batch_sampler": [[1, 2], [3]]}],
+    [
+        {},
+        {"batch_size": 3},
+        {"batch_size": 3, "drop_last": True},
+        {"batch_size": None},
+        {"batch_sampler": [[1, 2], [3]]},
+    ],
     ids=repr,
 )
 def test_the_length_is_torchs(arguments: dict[str, Any]) -> None:
@@ -117,7 +125,9 @@ def test_a_loader_is_pickled_without_what_runs() -> None:
     running = iter(loader)
     next(running)
     copy = pickle.loads(pickle.dumps(loader))
-    assert [batch.tolist() for batch in copy] == [batch.tolist() for batch in TorchLoader(NUMBERS, batch_size=2)]
+    assert [batch.tolist() for batch in copy] == [
+        batch.tolist() for batch in TorchLoader(NUMBERS, batch_size=2)
+    ]
 
 
 def test_an_iterator_is_not_pickled() -> None:

@@ -6,14 +6,16 @@ import asyncio
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 from penstock.torch import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE = 20.0
 
@@ -43,7 +45,9 @@ def meet(barrier: Any) -> Callable[[int], int]:
 @pytest.mark.parametrize(("size", "fetchers"), [(8, 8), (2, 8), (1, 8), (5, 20)])
 def test_items_of_one_batch_and_of_many_are_in_flight_together(size: int, fetchers: int) -> None:
     dataset = Calls(40, meet(threading.Barrier(fetchers)))
-    assert torch.cat(list(DataLoader(dataset, batch_size=size, fetchers=fetchers))).tolist() == list(range(40))
+    assert torch.cat(list(DataLoader(dataset, batch_size=size, fetchers=fetchers))).tolist() == list(
+        range(40)
+    )
 
 
 def test_in_workers_too() -> None:

@@ -208,7 +208,12 @@ def test_items_of_a_subset_are_in_flight_together() -> None:
             together.wait(10)
             return index
 
-    assert torch.cat(list(DataLoader(Subset(Meeting(), range(4)), batch_size=4, fetchers=4))).tolist() == [0, 1, 2, 3]
+    assert torch.cat(list(DataLoader(Subset(Meeting(), range(4)), batch_size=4, fetchers=4))).tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 @EVERYWHERE

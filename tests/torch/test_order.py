@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
-    DataLoader as TorchLoader,
     Dataset,
     DistributedSampler,
     RandomSampler,
@@ -21,8 +19,14 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data import (
+    DataLoader as TorchLoader,
+)
 
 from penstock.torch import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 COUNT = 23
 
@@ -49,11 +53,16 @@ ARGUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     "shuffled": lambda: {"batch_size": 4, "shuffle": True},
     "shuffled by a generator": lambda: {"batch_size": 4, "shuffle": True, "generator": generator()},
     "no batches": lambda: {"batch_size": None, "shuffle": True},
-    "replacement": lambda: {"batch_size": 4, "sampler": RandomSampler(Numbers(), replacement=True, num_samples=50)},
+    "replacement": lambda: {
+        "batch_size": 4,
+        "sampler": RandomSampler(Numbers(), replacement=True, num_samples=50),
+    },
     "weighted": lambda: {"batch_size": 4, "sampler": WeightedRandomSampler([1.0] * COUNT, 30)},
     "subset": lambda: {"batch_size": 4, "sampler": SubsetRandomSampler(range(3, 17), generator=generator())},
     "distributed": lambda: {"batch_size": 3, "sampler": DistributedSampler(Numbers(), 2, 1)},
-    "batch sampler": lambda: {"batch_sampler": BatchSampler(SequentialSampler(Numbers()), 5, drop_last=False)},
+    "batch sampler": lambda: {
+        "batch_sampler": BatchSampler(SequentialSampler(Numbers()), 5, drop_last=False)
+    },
     "batches of any kind": lambda: {"batch_sampler": [(1, 2), [3], torch.tensor([4, 4, 4]), range(3)]},
     "indices in a list": lambda: {"batch_size": 2, "sampler": [5, 5, 5, 1]},
 }
@@ -109,7 +118,10 @@ def test_what_items_draw_is_what_they_draw_with_torch(workers: int) -> None:
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
         torch.manual_seed(1)
-        return [[column.tolist() for column in batch] for batch in kind(Drawn(), batch_size=4, num_workers=workers)]
+        return [
+            [column.tolist() for column in batch]
+            for batch in kind(Drawn(), batch_size=4, num_workers=workers)
+        ]
 
     assert drawn(DataLoader) == drawn(TorchLoader)
 
@@ -142,4 +154,6 @@ def test_any_indices_come_each_in_its_place(
     indices: list[int], size: int, fetchers: int | None, drop_last: bool
 ) -> None:
     arguments: dict[str, Any] = {"batch_size": size, "sampler": indices, "drop_last": drop_last}
-    assert plain(DataLoader(Numbers(), fetchers=fetchers, **arguments)) == plain(TorchLoader(Numbers(), **arguments))
+    assert plain(DataLoader(Numbers(), fetchers=fetchers, **arguments)) == plain(
+        TorchLoader(Numbers(), **arguments)
+    )

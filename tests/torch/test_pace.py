@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.torch.pace import MOST_THREADS, START, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def run(pace: Pace, rate_at: Callable[[int], float], seconds: float, *, starved: bool = False) -> list[int]:

@@ -35,6 +35,14 @@ _names = itertools.count()
 _threads_setting = threading.Lock()
 
 
+def _renew_lock() -> None:
+    global _threads_setting  # a thread of the parent may have held it
+    _threads_setting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 class Crew(Protocol):
     """What an iterator or a worker needs of its fetchers."""
 
@@ -78,13 +86,15 @@ class ThreadCrew:
                 self._alive.add(thread)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no more threads to give
+            except BaseException as error:
                 with self.book.lock:
-                    self._alive.discard(thread)
-                    self.book.pace.most = max(1, len(self._alive))
-                    self.book.pace.depth = min(self.book.pace.depth, self.book.pace.most)
-                    if not self._alive:
+                    if thread.ident is None:
+                        self._alive.discard(thread)
+                    if not isinstance(error, RuntimeError) or not self._alive:
                         raise
+                    # The system has no more threads to give: go on with these.
+                    self.book.pace.most = len(self._alive)
+                    self.book.pace.depth = min(self.book.pace.depth, self.book.pace.most)
                 return
 
     def _run(self) -> None:
@@ -142,7 +152,8 @@ class ThreadCrew:
             self.book.pending.clear()
             self._work.notify_all()
             self.book.done.notify_all()
-            threads = [thread for thread in self._alive if thread is not threading.current_thread()]
+            me = threading.current_thread()
+            threads = [thread for thread in self._alive if thread is not me and thread.ident is not None]
         until = monotonic() + patience
         for thread in threads:
             left = until - monotonic()

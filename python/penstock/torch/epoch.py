@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from penstock.torch.loader import DataLoader
 
 
+class _EpochIsOverError(Exception):
+    """The epoch is complete. Not StopIteration, which the user's own code may raise by mistake."""
+
+
 class Epoch(Iterator[Any]):
     """One pass over a dataset.
 
@@ -52,7 +56,7 @@ class Epoch(Iterator[Any]):
         """Draw what is drawn at the start of an epoch; ``seed``: that of workers that stay, which is kept."""
         stream = Stream(self._own)
         progress = blank_progress(loader)
-        midway = resume is not None and not resume.finished
+        midway = resume is not None and resume.midway
         if resume is not None:
             resume.check_fits(progress, stateful_dataset=is_stateful(loader.dataset))
         if midway and resume is not None:
@@ -83,6 +87,17 @@ class Epoch(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
+        try:
+            return self._counted()
+        except _EpochIsOverError:
+            raise StopIteration from None
+        except StopIteration as stop:
+            raise RuntimeError(
+                f"the dataset or its collate_fn raised StopIteration after {self.progress.batches} batches; "
+                "that would have ended the epoch early and in silence"
+            ) from stop
+
+    def _counted(self) -> Any:
         if torch._C._autograd._profiler_enabled():
             with torch.autograd.profiler.record_function(
                 f"enumerate(DataLoader)#{type(self).__name__}.__next__"
@@ -112,7 +127,7 @@ class Epoch(Iterator[Any]):
         if self._indices is not None:
             self._indices.finish()
         self.progress.finished = True
-        raise StopIteration
+        raise _EpochIsOverError
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._pid:

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.torch.failures import WorkerDiedError
+from penstock.torch.jobs import SIGNAL_S, some
 from penstock.torch.parcels import Channel, Closed, Parcel
 from penstock.torch.worker import End, Owes, Request, Spec, main
 
@@ -107,7 +108,7 @@ class Fleet:
         WorkerDiedError if a worker ended that still owes something, after all that it had sent was taken.
         """
         while True:
-            ready = self._poll.poll(max(0.0, deadline - monotonic()) * 1000)
+            ready = self._poll.poll(max(0.0, min(SIGNAL_S, deadline - monotonic())) * 1000)
             came = False
             for descriptor in {id(self._by_descriptor[fd]): fd for fd, _ in ready}.values():
                 seat = self._by_descriptor[descriptor]
@@ -182,11 +183,9 @@ class Fleet:
         if current == number:
             indices = getattr(seat.owed.get(number), "indices", None)
             if isinstance(indices, list | tuple) and len(indices) > position:
-                part = ", ".join(repr(index) for index in indices[position : position + min(count, 8)])
-                more = f" and {count - 8} more" if count > 8 else ""
-                return (
-                    f"batch {number}: the dataset has been asked for index {part}{more} and has not returned"
-                )
+                part = some(list(indices[position : position + count]))
+                each = f"index {part}" if count == 1 else f"one after another the indices {part}"
+                return f"batch {number}: the dataset has been asked for {each}, and has not returned"
             asked = self._asked(seat, number)
             return f"batch {number}: the dataset has been asked for {asked} and has not returned"
         return f"batch {number}: {self._asked(seat, number)}"

@@ -155,12 +155,13 @@ class IterableEpoch(Epoch):
     def __init__(self, loader: DataLoader, resume: Progress | None, pinned: Moment | None) -> None:
         super().__init__(loader, resume, pinned)
         progress = self.progress
-        midway = resume is not None and not resume.finished
+        midway = resume is not None and resume.midway
         self._reader = Reader(loader.dataset, loader.batch_size, drop_last=loader.drop_last)
         self._reader.begin(
             dataset=progress.dataset,
             iterator=progress.iterator if midway else None,
             skip=progress.batches if midway else 0,
+            ended=progress.ended if midway else False,
         )
         loader._reader = self._reader
 
@@ -170,5 +171,5 @@ class IterableEpoch(Epoch):
         except StopIteration:
             self._finish()
         finally:
-            self.progress.batches = self._reader.batches
+            self.progress.batches, self.progress.ended = self._reader.batches, self._reader.ended
         return self._pinned(self._collate(data))

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from penstock.torch.pace import Pace
 
 
+SIGNAL_S = 0.5
+"""Longest wait in one piece, in seconds: a Ctrl-C that comes just before one is seen after it."""
+
+
 class Job:
     """The items of one batch: taken apart for the fetchers, complete when the last one arrives.
 
@@ -50,13 +54,14 @@ class Job:
         """Say which indices have not arrived."""
         missing = sorted(self.missing)
         if self.whole:
-            return f"the indices {_some(list(self.indices))}, asked for in one call"
+            return f"the indices {some(list(self.indices))}, asked for in one call"
         return (
-            f"{'index' if len(missing) == 1 else 'the indices'} {_some([self.indices[at] for at in missing])}"
+            f"{'index' if len(missing) == 1 else 'the indices'} {some([self.indices[at] for at in missing])}"
         )
 
 
-def _some(values: Sequence[Any], most: int = 8) -> str:
+def some(values: Sequence[Any], most: int = 8) -> str:
+    """Show up to ``most`` values, and say how many more there are."""
     shown = ", ".join(repr(value) for value in values[:most])
     return shown if len(values) <= most else f"{shown} and {len(values) - most} more"
 
@@ -131,7 +136,7 @@ class Book:
                 left = 0.0 if deadline is None else deadline - monotonic()
                 if left <= 0.0 or self.closed:
                     return None
-                self.done.wait(left)
+                self.done.wait(min(left, SIGNAL_S))
 
     def debts(self, number: int | None = None) -> str:
         """Say what batch ``number`` (None: the oldest) still lacks, and which fetcher is at which index."""

@@ -48,9 +48,10 @@ class Progress:
 
     ``batches``: all before this one are delivered. ``beyond``: delivered although an earlier one is not
     (only with ``in_order=False``). ``yielded``: batches that came out whole (a batch that raised is
-    delivered, not yielded). ``draws_seed``: the epoch after this one draws a seed for its workers
-    (persistent ones keep theirs). ``last``: digest of the indices of batch ``batches - 1``. ``turn``: the
-    worker whose batch is next (iterable).
+    delivered, not yielded). ``ended``: the iterable dataset read here gave its last item, if not its end.
+    ``draws_seed``: the epoch after this one draws a seed for its workers (persistent ones keep theirs).
+    ``last``: digest of the indices of batch ``batches - 1``. ``turn``: the worker whose batch is next
+    (iterable).
     """
 
     kind: Kind
@@ -71,6 +72,12 @@ class Progress:
     workers: list[WorkerProgress] = field(default_factory=list)
     dataset: Any = None
     iterator: Any = None
+    ended: bool = False
+
+    @property
+    def midway(self) -> bool:
+        """Whether this epoch has begun and is not over."""
+        return not self.finished and (self.first is not None or self.batches > 0)
 
     def deliver(self, number: int) -> None:
         """Take in that batch ``number`` was given out."""
@@ -106,6 +113,7 @@ class Progress:
             "sampler": copy.deepcopy(self.sampler),
             "dataset": copy.deepcopy(self.dataset),
             "iterator": copy.deepcopy(self.iterator),
+            "ended": self.ended,
             "workers": copy.deepcopy([worker.to_json() for worker in self.workers]),
         }
 
@@ -139,6 +147,7 @@ class Progress:
                 sampler=copy.deepcopy(state["sampler"]),
                 dataset=copy.deepcopy(state["dataset"]),
                 iterator=copy.deepcopy(state["iterator"]),
+                ended=bool(state["ended"]),
                 workers=[WorkerProgress(**copy.deepcopy(worker)) for worker in state["workers"]],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -35,8 +35,8 @@ class Indices:
         self._last: Any = None
         self._moved = False
         self._begun = False
-        self._skip = progress.batches if midway else 0
-        self.number = self._skip
+        self._midway = midway
+        self.number = self._skip = progress.batches if midway else 0
         self._delivered = set(progress.beyond) if midway else set()
         state = progress.sampler if resumed else None
         if state:
@@ -56,6 +56,8 @@ class Indices:
     def draw(self) -> tuple[int, Any]:
         """Give the next batch that is not delivered yet: its number and indices. StopIteration at the end."""
         while True:
+            if self._over():
+                raise StopIteration
             indices = next(self._iterator) if self._begun else self._first()
             number, self.number = self.number, self.number + 1
             if self._stateful:
@@ -64,6 +66,17 @@ class Indices:
                 continue
             self._drawn[number] = indices
             return number, indices
+
+    def _over(self) -> bool:
+        """Whether the sampler's state was saved after its last batch: it may stand at its next epoch already."""
+        length = self._progress.length
+        return (
+            self._stateful
+            and self._midway
+            and not self._begun
+            and length is not None
+            and self.number >= length
+        )
 
     def deliver(self, number: int) -> None:
         """Take in that batch ``number`` was given out, and keep the place of the sampler as of then."""
@@ -79,7 +92,10 @@ class Indices:
                 progress.sampler = self._saved.pop(passed, progress.sampler)
 
     def settle(self) -> None:
-        """Bring the progress up to date for being saved."""
+        """Bring the progress up to date for being saved, and fix what is to be drawn for it if nothing is yet."""
+        if not self._begun and self._progress.first is None:
+            self._progress.first = self._stream.moment()
+            self._stream.go_to(self._progress.first)
         if self._moved:
             self._progress.last = digest(self._last)
 

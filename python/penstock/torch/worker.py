@@ -78,7 +78,7 @@ class Reply:
     error: ExceptionWrapper | None = None
     ended: bool = False
     depth: int = 0
-    states: tuple[Any, Any] | None = None
+    states: tuple[Any, Any, bool] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -302,9 +302,9 @@ class _Worker:
             return
         states = None
         if self._reader is not None:
-            states = self._reader.states()
+            states = (*self._reader.states(), self._reader.ended)
         elif self._stateful:
-            states = (self._spec.dataset.state_dict(), None)
+            states = (self._spec.dataset.state_dict(), None, False)
         fetching = self._fetching
         depth = 0 if fetching is None or fetching.here else fetching.pace.depth
         try:

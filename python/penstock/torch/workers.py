@@ -46,7 +46,7 @@ class WorkerEpoch(Epoch):
         self._prefetch_given = loader._prefetch_given
         self._pace = loader._pace
         self._epoch = 0
-        self._midway = resume is not None and not resume.finished
+        self._midway = resume is not None and resume.midway
         self._stateful = is_stateful(loader.dataset)
         context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         saved = list(self.progress.workers) if resume is not None else []
@@ -160,7 +160,7 @@ class WorkerEpoch(Epoch):
     def _next(self) -> Any:
         self._refuse_fork()
         if self._closed:
-            raise StopIteration
+            self._finish()
         deadline = monotonic() + self._timeout
         reply, seat = self._next_iterable(deadline) if self.iterable else self._next_map(deadline)
         self._deal()
@@ -219,7 +219,7 @@ class WorkerEpoch(Epoch):
                 place.batches += 1
                 progress.batches += 1
                 if reply.states is not None:
-                    place.dataset, place.iterator = reply.states
+                    place.dataset, place.iterator, place.ended = reply.states
             return reply, seat
 
     def _wait(self, seat: Seat, number: int, deadline: float) -> None:
