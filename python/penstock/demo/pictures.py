@@ -276,7 +276,10 @@ def _distance(shape: str, across: Plane, along: Plane, reach: np.float32) -> Pla
         return np.maximum(np.minimum(thin - a, long - b), np.minimum(thin - b, long - a))
     if shape == "star":
         angle = np.arctan2(across, along)
-        return reach * (np.float32(0.7) + np.float32(0.28) * np.cos(5 * angle)) - np.hypot(across, along)
+        star: Plane = reach * (np.float32(0.7) + np.float32(0.28) * np.cos(5 * angle)) - np.hypot(
+            across, along
+        )
+        return star
     if shape == "diamond":
         return reach - (a + b * np.float32(0.75))
     pill: Plane = reach * np.float32(0.42) - np.hypot(across, np.maximum(b - reach * np.float32(0.55), 0))
