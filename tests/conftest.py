@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
-
 from tests.support import encoded, picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

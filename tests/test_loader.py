@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support import our_threads
 
 import penstock
 from penstock.errors import ClosedError, StateError
-from tests.support import our_threads
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,9 @@ def test_several_fields_of_a_sample_come_together(tar_folder: Path) -> None:
             assert batch["image"].shape == (5, 24, 24, 3)
             assert batch["mask"].shape == (5, 24, 24)
             assert set(batch["mask"].unique().tolist()) <= {0, 7}
-            assert [bytes(text).decode() for text in batch["text"]] == ["word " * (int(id) + 1) for id in batch.ids]
+            assert [bytes(text).decode() for text in batch["text"]] == [
+                "word " * (int(id) + 1) for id in batch.ids
+            ]
             # The mask is the picture's first channel above the middle: the same crop must have been cut from both.
             bright = batch["image"][..., 0] > 127
             agreement = ((batch["mask"] > 0) == bright).float().mean()
@@ -259,8 +261,6 @@ def test_python_callables_per_batch_and_per_sample(arrays: penstock.Dataset) -> 
             assert (batch["sum"].numpy() == 20.0 * batch.ids).all()
 
 
-
-
 def test_per_sample_in_processes(arrays: penstock.Dataset) -> None:
     with penstock.Loader(arrays[:20], 10, transform=[penstock.PerSample(_times_ten, processes=1)]) as loader:
         for batch in loader:
@@ -340,6 +340,8 @@ def test_the_trace_tells_of_every_stage(pictures: penstock.Dataset, tmp_path: Pa
     assert sum(span.samples for span in spans if span.stage == "decode") == 60
     assert stats["samples"] == 60
     assert stats["batches"] == len(batches)
-    assert stats["bytes"] == sum(path.stat().st_size for path in Path(pictures.store.uri.removeprefix("file://")).rglob("*.jpg"))
+    assert stats["bytes"] == sum(
+        path.stat().st_size for path in Path(pictures.store.uri.removeprefix("file://")).rglob("*.jpg")
+    )
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"X", "M"}

@@ -16,17 +16,19 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Setting = dict[str, Any]
 BATCH = 64
 """Photos and arrays a batch; samples of 3 KB come in batches of SMALL_BATCH."""
-SMALL_BATCH = 256
+SMALL_BATCH = 512
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -109,7 +111,13 @@ def main(cases: dict[str, dict[str, Case]]) -> None:
         return
     setting = wanted.setting if wanted.setting is not None else case.settings()[0]
     found = measure(case.stream(wanted.data, setting), wanted.seconds, wanted.warm)
-    line = {"system": system, "case": wanted.case, "setting": setting, **found, "peak_rss_mib": peak_rss_mib()}
+    line = {
+        "system": system,
+        "case": wanted.case,
+        "setting": setting,
+        **found,
+        "peak_rss_mib": peak_rss_mib(),
+    }
     print(json.dumps(line), flush=True)
     # The measurement is over. Worker processes of an endless epoch have nothing to hand in: end with them,
     # without waiting for queues to drain.
@@ -132,6 +140,8 @@ def _sweep(case: Case, system: str, wanted: argparse.Namespace) -> dict[str, Any
         print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     best = max(lines, key=lambda line: line["samples_per_s"])
     if not best["samples_per_s"]:
-        raise SystemExit(f"{system} ran with none of its settings; the last one said: {lines[-1].get('error')}")
+        raise SystemExit(
+            f"{system} ran with none of its settings; the last one said: {lines[-1].get('error')}"
+        )
     swept = [{"setting": line["setting"], "samples_per_s": line["samples_per_s"]} for line in lines]
     return {**best, "swept": swept}

@@ -1,13 +1,13 @@
 """The native core. For penstock's own use: what users need is in ``penstock``."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from typing_extensions import Buffer
 
 __version__: Final[str]
 
-type_field = tuple[str, str, tuple[str, Sequence[int]] | None]
+type_field: TypeAlias = tuple[str, str, tuple[str, Sequence[int]] | None]
 
 class Array:
     """An n-dimensional array in native memory; ``numpy.asarray(array)`` is a view."""
@@ -97,7 +97,7 @@ def decode(
     seed: int = 0,
     epoch: int = 0,
     id: int = 0,
-    max_pixels: int = 178_956_970,
-    max_bytes: int = 4_294_967_296,
+    max_pixels: int = ...,
+    max_bytes: int = ...,
 ) -> Array: ...
 def copy_bandwidth(threads: int, chunk: int, total: int) -> float: ...

@@ -72,7 +72,9 @@ def _take(
             return done.get(timeout=_SLICE)
         except queue.Empty:
             if not thread.is_alive() and done.empty():
-                raise DeadlineError("the loader's thread ended without a word; this is a bug in penstock") from None
+                raise DeadlineError(
+                    "the loader's thread ended without a word; this is a bug in penstock"
+                ) from None
             if time.monotonic() > deadline:
                 raise DeadlineError(
                     f"no batch came within {2 * timeout + 1:g} s: the loader's thread {thread.name} owes it"

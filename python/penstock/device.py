@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.batch import Batch
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock import _native
+    from penstock.batch import Batch
 
 
 class Pins:

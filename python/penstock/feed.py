@@ -99,7 +99,9 @@ class Feed:
         self._stored = [field for field in dataset.fields if field.source == "stored"]
         self._columns = [field for field in dataset.fields if field.source == "column"]
         self._order = [field.name for field in dataset.fields]
-        program = compile_program(options.transform, dtype=options.dtype, layout=options.layout, mode=options.mode)
+        program = compile_program(
+            options.transform, dtype=options.dtype, layout=options.layout, mode=options.mode
+        )
         objects = self._catalog.objects
         self._store_name = str(getattr(dataset.store, "uri", type(dataset.store).__name__))
         self._pipeline = _native.Pipeline(

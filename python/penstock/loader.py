@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock.errors import ClosedError, StateError
 from penstock.feed import Budget, Feed, FeedOptions
@@ -39,8 +39,9 @@ class Loader:
       a last batch that is not full.
     - ``seed``, ``shuffle``: the order and every random draw depend on the seed, the epoch and the sample's id alone.
     - ``transform``: operations such as ``RandomResizedCrop(224)`` run natively per sample; then Python callables, which
-      get a batch's fields, or ``PerSample(function)``. ``dtype``, ``layout``: of image fields (``"float32"``, ``"NCHW"``); ``mode``:
-      their channels (``"rgb"``, ``"grey"`` or ``"unchanged"``: as stored).
+      get a batch's fields, or ``PerSample(function)``.
+    - ``dtype``, ``layout``: of image fields (``"float32"``, ``"NCHW"``); ``mode``: their channels
+      (``"rgb"``, ``"grey"`` or ``"unchanged"``: as stored).
     - ``window``: memory for batches under way, ``"1GiB"`` or bytes; default: enough to keep every thread busy.
       ``threads``: default one a core, and more while the cores idle because the disk is slow.
     - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
@@ -92,7 +93,9 @@ class Loader:
         if on_error not in ("raise", "skip", "retry"):
             raise ValueError(f'on_error is {on_error!r}; it is "raise", "skip" or "retry"')
         if not error_budget >= 0:
-            raise ValueError(f"error_budget is {error_budget}; it is a share of an epoch (below 1) or a count")
+            raise ValueError(
+                f"error_budget is {error_budget}; it is a share of an epoch (below 1) or a count"
+            )
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout}; it is a number of seconds above 0")
         if threads is not None and threads < 1:
@@ -229,7 +232,9 @@ class Loader:
         self._end_iteration()
         loaded = LoaderState.from_json(state, like=self._state)
         if self.epochs is not None and loaded.epoch > self.epochs:
-            raise StateError(f"the state stands in epoch {loaded.epoch}, but this loader has {self.epochs} epochs")
+            raise StateError(
+                f"the state stands in epoch {loaded.epoch}, but this loader has {self.epochs} epochs"
+            )
         self._state = loaded
         self._resumed = True
 
@@ -256,7 +261,7 @@ class Loader:
             stage.close()
         self._feed.close()
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -310,5 +315,3 @@ def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
     return 0, 1
-
-

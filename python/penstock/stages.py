@@ -143,7 +143,9 @@ class Stage:
                 "give the Loader a longer timeout= if it needs more"
             ) from None
         except BrokenProcessPool as error:
-            raise TransformError(f"a process that ran {_name(function)} died (on {what} or another)") from error
+            raise TransformError(
+                f"a process that ran {_name(function)} died (on {what} or another)"
+            ) from error
         except Exception as error:
             raise TransformError(f"{_name(function)} raised {error!r} on {what}") from error
 

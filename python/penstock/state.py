@@ -50,7 +50,9 @@ class LoaderState:
         if state.get("penstock") != "loader":
             raise StateError("this is not the state of a penstock Loader")
         if state.get("version") != VERSION:
-            raise StateError(f"the state has version {state.get('version')!r}; this penstock reads version {VERSION}")
+            raise StateError(
+                f"the state has version {state.get('version')!r}; this penstock reads version {VERSION}"
+            )
         if state.get("dataset") != like.dataset:
             raise StateError(
                 "the state was taken over another dataset, or the dataset has changed since: its samples would not be the same"

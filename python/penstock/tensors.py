@@ -38,7 +38,9 @@ def as_torch(array: _native.Array | np.ndarray[Any, Any]) -> Any:
     return tensor.view(torch.bfloat16) if getattr(array, "dtype", None) == "bfloat16" else tensor
 
 
-def padded(members: list[np.ndarray[Any, Any]], value: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def padded(
+    members: list[np.ndarray[Any, Any]], value: float
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Members of one rank, each in the corner of a box that holds the largest; and their true shapes.
 
     The shapes come as ``[n]`` lengths for one-dimensional members and as ``[n, dimensions]`` otherwise.
@@ -49,5 +51,5 @@ def padded(members: list[np.ndarray[Any, Any]], value: float) -> tuple[np.ndarra
     shapes = np.array([member.shape for member in members], dtype=np.int64)
     box = np.full((len(members), *shapes.max(axis=0)), value, dtype=members[0].dtype)
     for slot, member in enumerate(members):
-        box[(slot, *(slice(0, length) for length in member.shape))] = member
+        box[slot][tuple(slice(0, length) for length in member.shape)] = member
     return box, shapes[:, 0] if shapes.shape[1] == 1 else shapes

@@ -16,8 +16,8 @@ class Span(NamedTuple):
     """One stretch of work on one step.
 
     ``stage``: fetch, decode, copy (fetch and decode in one), finish, wait (the trainer for the loader), transform (a
-    callable of the user's) or step (the loader for the trainer). Times are nanoseconds since the loader was made. ``thread``: worker
-    number, or −1 for the trainer's.
+    callable of the user's) or step (the loader for the trainer). Times are nanoseconds since the loader was made.
+    ``thread``: worker number, or −1 for the trainer's.
     """
 
     stage: str
@@ -76,7 +76,12 @@ class Trace:
                 "dur": (span.end_ns - span.start_ns) / 1e3,
                 "pid": 1,
                 "tid": span.thread + 1,
-                "args": {"epoch": span.epoch, "step": span.step, "samples": span.samples, "bytes": span.bytes},
+                "args": {
+                    "epoch": span.epoch,
+                    "step": span.step,
+                    "samples": span.samples,
+                    "bytes": span.bytes,
+                },
             }
             for span in self.spans()
         ]

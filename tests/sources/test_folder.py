@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from penstock.dataset import open_dataset
 from penstock.errors import CatalogError, DataError, StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write(folder: Path, *names: str) -> Path:

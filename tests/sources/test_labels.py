@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
 from penstock.dataset import open_dataset
 from penstock.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -126,7 +129,7 @@ def test_numbers_stay_numbers_and_gaps_stay_gaps(folder: Path) -> None:
 def test_an_empty_label_is_an_error_that_names_the_row(folder: Path) -> None:
     (folder / "l.csv").write_text("file,label\n2.txt,3\n0.txt,1\n1.txt,\n")
     with (
-        pytest.warns(UserWarning),
+        pytest.warns(UserWarning, match="label"),
         pytest.raises(CatalogError, match=r"'label' is empty in 1 rows \(row 3\)"),
     ):
         open_dataset(folder)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -13,11 +12,18 @@ from _peer import BATCH, SMALL_BATCH, Case, Setting, main
 
 import penstock
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 EPOCHS = 10_000
 
 
-def _batches(data: Path | str, setting: Setting, batch: int, shape: tuple[int, ...], **more: Any) -> Iterator[int]:
-    with penstock.Loader(penstock.open(str(data)), batch, epochs=EPOCHS, drop_last=True, **setting, **more) as loader:
+def _batches(
+    data: Path | str, setting: Setting, batch: int, shape: tuple[int, ...], **more: Any
+) -> Iterator[int]:
+    with penstock.Loader(
+        penstock.open(str(data)), batch, epochs=EPOCHS, drop_last=True, **setting, **more
+    ) as loader:
         field = loader.dataset.fields[0].name
         for step in loader:
             assert tuple(step[field].shape[1:]) == shape

@@ -11,13 +11,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from _peer import BATCH, MEAN, STD, Case, Setting, main, photo_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NAMES = Path(__file__).resolve().parent / "env" / "ffmpeg"
 

@@ -9,9 +9,8 @@ made long (permutation after permutation), so that no restart of an epoch counts
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -22,6 +21,9 @@ from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import InterpolationMode, v2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EPOCHS = 10_000  # as one
 
@@ -143,11 +145,17 @@ def _loader(dataset: Dataset[Any], setting: Setting, batch: int, **more: Any) ->
     if workers:
         more |= {"prefetch_factor": setting.get("prefetch", 2), "persistent_workers": True}
     if setting.get("whole"):
-        return DataLoader(dataset, sampler=BatchSampler(order, batch, drop_last=True), batch_size=None, num_workers=workers, **more)
+        return DataLoader(
+            dataset,
+            sampler=BatchSampler(order, batch, drop_last=True),
+            batch_size=None,
+            num_workers=workers,
+            **more,
+        )
     return DataLoader(dataset, batch_size=batch, sampler=order, num_workers=workers, **more)
 
 
-def _photos(kind: type[PillowPhotos] | type[TorchvisionPhotos]) -> Any:
+def _photos(kind: type[PillowPhotos | TorchvisionPhotos]) -> Any:
     def stream(data: Path, setting: Setting) -> Iterator[int]:
         per_sample = setting["normalise"] == "sample"
         mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
@@ -181,7 +189,10 @@ def _arrays(kind: type[Dataset[Any]]) -> Any:
 
 
 def photo_settings() -> list[Setting]:
-    plain = [{"workers": w, "prefetch": p, "normalise": "sample"} for w, p in ((2, 2), (3, 2), (4, 2), (2, 4), (3, 4))]
+    plain = [
+        {"workers": w, "prefetch": p, "normalise": "sample"}
+        for w, p in ((2, 2), (3, 2), (4, 2), (2, 4), (3, 4))
+    ]
     late = [{"workers": w, "prefetch": 2, "normalise": "batch"} for w in (1, 2, 3)]
     return plain + late
 

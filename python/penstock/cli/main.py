@@ -36,7 +36,7 @@ app = typer.Typer(
 commands.add_to(app)
 
 
-def _print_version(value: bool) -> None:
+def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
     if value:
         from penstock import __version__
 
@@ -126,6 +126,6 @@ def _say(text: str) -> None:
     sys.stderr.write(f"penstock: {text}\n")
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _terminate(_number: int, _frame: FrameType | None) -> None:
     """End on SIGTERM the way Ctrl-C ends: what is finished stays."""
     raise KeyboardInterrupt

@@ -141,7 +141,7 @@ def _captions(data: Dataset, shown: Dataset) -> list[str]:
     if column is None:
         column = "label" if "label" in data.columns else None
     if column is None:
-        return [key.rpartition("/")[2] for key in shown.catalog.keys()]
+        return [key.rpartition("/")[2] for key in shown.catalog.keys()]  # noqa: SIM118 - a method of ours
     classes = data.classes
     values = shown.catalog.to_arrow([column]).column(column).to_pylist()
     return [

@@ -59,7 +59,7 @@ def _stored(seen: Inspection, console: Console) -> None:
     )
     for each in seen.stored:
         sizes = each.sizes
-        shown = ("?",) * 5
+        shown: tuple[str, ...] = ("?",) * 5
         if sizes is not None:
             shown = tuple(map(format_bytes, (sizes.min, sizes.median, sizes.mean, sizes.max, sizes.total)))
         table.add_row(

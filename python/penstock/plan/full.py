@@ -55,9 +55,7 @@ class FullShuffle:
     def steps(self, epoch: int, start: int = 0) -> Iterator[Step]:
         """The steps of ``epoch`` from step ``start`` on."""
         rows = (
-            order(self.seed, epoch, self.samples)
-            if self.shuffle
-            else np.arange(self.samples, dtype=np.int64)
+            order(self.seed, epoch, self.samples) if self.shuffle else np.arange(self.samples, dtype=np.int64)
         )
         for step in range(start, self.steps_per_epoch):
             batch = rows[step * self.batch_size : (step + 1) * self.batch_size]

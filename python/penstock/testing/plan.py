@@ -21,10 +21,14 @@ class PlanSuite(ABC):
     """Subclass it, implement :meth:`make`, and let pytest collect the subclass."""
 
     @abstractmethod
-    def make(self, samples: int, batch_size: int, *, seed: int, rank: int, world: int, drop_last: bool) -> Plan:
+    def make(
+        self, samples: int, batch_size: int, *, seed: int, rank: int, world: int, drop_last: bool
+    ) -> Plan:
         """A plan over ``samples`` rows."""
 
-    def _plans(self, samples: int, batch_size: int, world: int, *, drop_last: bool = False, seed: int = 1) -> list[Plan]:
+    def _plans(
+        self, samples: int, batch_size: int, world: int, *, drop_last: bool = False, seed: int = 1
+    ) -> list[Plan]:
         return [
             self.make(samples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
             for rank in range(world)
@@ -56,7 +60,9 @@ class PlanSuite(ABC):
     ) -> None:
         plans = self._plans(samples, batch_size, world, drop_last=drop_last, seed=seed)
         seen = Counter(row for batch in self._global(plans, epoch) for row in batch)
-        assert not seen or max(seen.values()) == 1, f"came more than once: {[r for r, n in seen.items() if n > 1]}"
+        assert not seen or max(seen.values()) == 1, (
+            f"came more than once: {[r for r, n in seen.items() if n > 1]}"
+        )
         assert set(seen) <= set(range(samples))
         assert len(seen) == samples - plans[0].dropped, "dropped does not say how many samples are left out"
         if not drop_last:
@@ -80,7 +86,9 @@ class PlanSuite(ABC):
         whole = self._global(plans, epoch=0)
         for plan in plans:
             for number, step in enumerate(plan.steps(0)):
-                padded = [int(row) for row in step.rows[len(step.rows) - step.padding :]] if step.padding else []
+                padded = (
+                    [int(row) for row in step.rows[len(step.rows) - step.padding :]] if step.padding else []
+                )
                 assert set(padded) <= set(whole[number])
                 assert step.global_size == len(whole[number])
 

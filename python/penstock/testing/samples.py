@@ -33,4 +33,6 @@ def dataset_over(store: Any, rows: Mapping[str, tuple[int, int]]) -> Dataset:
 
 def loader_over(store: Any, rows: Mapping[str, tuple[int, int]], **options: Any) -> Loader:
     """A loader of small batches over :func:`dataset_over`."""
-    return Loader(dataset_over(store, rows), **{"batch_size": 4, "arrays": "numpy", "timeout": 20.0, **options})
+    return Loader(
+        dataset_over(store, rows), **{"batch_size": 4, "arrays": "numpy", "timeout": 20.0, **options}
+    )

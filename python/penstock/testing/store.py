@@ -53,7 +53,10 @@ class StoreSuite(ABC):
         with self.store({"x": data}) as store:
             native = self._native(store)
             for offset, length in [(0, 1), (0, 70_001), (70_000, 1), (1, 4096), (65_535, 2), (12_345, 0)]:
-                assert native.read("x", offset, length, TIMEOUT) == data[offset : offset + length], (offset, length)
+                assert native.read("x", offset, length, TIMEOUT) == data[offset : offset + length], (
+                    offset,
+                    length,
+                )
 
     def test_an_empty_object_is_empty(self) -> None:
         with self.store({"empty": b"", "x": b"1"}) as store:
@@ -106,8 +109,12 @@ class StoreSuite(ABC):
 
         objects = {f"k{n}": bytes([n]) * 64 for n in range(10)}
         with self.store(objects) as store:
-            with loader_over(store, {key: (0, 64) for key in objects}) as loader:
-                seen = {int(id): bytes(row) for batch in loader for id, row in zip(batch.ids, batch["x"], strict=True)}
+            with loader_over(store, dict.fromkeys(objects, (0, 64))) as loader:
+                seen = {
+                    int(id): bytes(row)
+                    for batch in loader
+                    for id, row in zip(batch.ids, batch["x"], strict=True)
+                }
             assert seen == {n: objects[f"k{n}"] for n in range(10)}
             with (
                 loader_over(store, {"k0": (0, 64), "gone": (0, 64)}) as loader,
