@@ -24,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.stores import native_store
 from penstock.tensors import as_numpy, as_torch, padded
-from penstock.trace import Trace
+from penstock.trace.spans import LoaderTrace
 from penstock.transform import compile_program
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Feed:
             trace_capacity=options.trace,
             keep_slabs=options.pinned,
         )
-        self.trace = Trace(self._pipeline, options.trace)
+        self.trace = LoaderTrace(self._pipeline, options.trace)
         self._pins = None
         if options.pinned:
             from penstock.device import Pins

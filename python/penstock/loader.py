@@ -15,6 +15,7 @@ from penstock.plan import FullShuffle, Plan, Step
 from penstock.stages import PerSample, Stage
 from penstock.state import LoaderState
 from penstock.tensors import torch_wanted
+from penstock.trace.spans import DEFAULT_CAPACITY
 from penstock.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.batch import Batch
     from penstock.dataset import Dataset
     from penstock.tensors import Arrays
-    from penstock.trace import Trace
+    from penstock.trace.spans import Trace
     from penstock.transform import Layout, Mode
 
 OnError = Literal["raise", "skip", "retry"]
@@ -53,6 +54,8 @@ class Loader:
       None gives a list of views.
     - ``timeout``: seconds that one batch may take before DeadlineError says who owes it.
     - ``max_pixels``, ``max_bytes``: larger samples are refused before anything is allocated for them.
+    - ``trace``: spans that ``loader.trace`` keeps; or a path, to which they are saved at the close (``.parquet``, else
+      JSON for Perfetto).
 
     >>> with Loader(data, batch_size=64, transform=[RandomResizedCrop(224)]) as loader:  # doctest: +SKIP
     ...     for batch in loader:
@@ -85,7 +88,7 @@ class Loader:
         timeout: float = 120.0,
         max_pixels: int = 178_956_970,
         max_bytes: int = 4 << 30,
-        trace: int = 65_536,
+        trace: int | str | os.PathLike[str] = DEFAULT_CAPACITY,
         plan: Plan | None = None,
     ) -> None:
         if epochs is not None and epochs < 1:
@@ -109,6 +112,7 @@ class Loader:
         native, python = _split(transform)
         self._device = None if device in (None, "cpu") else device
         self._timeout = timeout
+        self._trace_path = None if isinstance(trace, int) else os.fspath(trace)
         self._state = LoaderState.fresh(dataset.fingerprint(), self.plan.state())
         self._resumed = False
         self._closed = False
@@ -132,7 +136,7 @@ class Loader:
                 timeout=timeout,
                 max_pixels=max_pixels,
                 max_bytes=max_bytes,
-                trace=trace,
+                trace=trace if isinstance(trace, int) else DEFAULT_CAPACITY,
                 world=world,
             ),
         )
@@ -257,6 +261,8 @@ class Loader:
             return
         self._closed = True
         self._end_iteration()
+        if self._trace_path is not None:
+            self.trace.save(self._trace_path)
         for stage in self._stages:
             stage.close()
         self._feed.close()
