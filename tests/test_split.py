@@ -201,7 +201,7 @@ def test_these_ids_come_from_this_seed() -> None:
     assert ids(data.sample(4, seed=7)) == WANTED["sample"]
 
 
-WANTED: dict[str, list[int]] = {}
+WANTED = {"plain": [3, 7, 8, 11], "by": [3, 7, 8, 10], "group": [12, 13, 14, 15], "sample": [0, 4, 12, 19]}
 
 
 def test_gaps_in_groups_are_an_error_and_in_strata_a_stratum() -> None:

@@ -303,8 +303,9 @@ def _by_group(
 ) -> np.ndarray:
     """Return the part of each row so that no group lies in two.
 
-    Groups come in an order that the seed shuffles, and each goes to the part that lacks its strata most. A
-    part is then never larger than its share by more than one group.
+    Groups come in an order that the seed shuffles, and each goes to the part that lacks its strata most; where
+    parts lack them alike, to the one that lacks most of all. A part is then never larger than its share by more
+    than one group.
     """
     totals = np.bincount(strata, minlength=stratum_count)
     missing = np.array([largest_remainder(int(count), ratios) for count in totals], np.float64)
@@ -315,7 +316,8 @@ def _by_group(
     for group in np.argsort(_shuffle_keys(names, seed), kind="stable").tolist():
         mine, counts = np.unique(strata[order[starts[group] : starts[group + 1]]], return_counts=True)
         need = ((counts * scale[mine])[:, None] * missing[mine]).sum(axis=0)
-        part = int(np.argmax(need))
+        alike = np.flatnonzero(need >= need.max() - 1e-9)
+        part = int(alike[np.argmax(missing[:, alike].sum(axis=0))])
         missing[mine, part] -= counts
         part_of[group] = part
     assigned: np.ndarray = part_of[groups]

@@ -1,9 +1,9 @@
 """Packs in child processes that kill themselves with SIGKILL at the n-th thing they do to the disk.
 
-    python killed.py SRC FOLDER MODE
+    python killed.py SRC FOLDER MODE EVERY
 
-For every n from the first to the last such moment: pack and be killed, look at what is there, pack again (killed a second
-time at another moment if MODE is "twice"), pack to the end, compare all of it with a pack that nobody disturbed. Prints
+For every EVERY-th n from the first to the last such moment: pack and be killed, look at what is there, pack again (killed a
+second time at another moment if MODE is "twice"), pack to the end, compare all of it with a pack that nobody disturbed. Prints
 a JSON object: how many moments there were, and what was not as it should be.
 """
 
@@ -72,7 +72,7 @@ def packed(source: str, dest: Path, options: PackOptions, moment: int) -> bool:
 
 
 def main() -> None:
-    source, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    source, folder, mode, every = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     options = PackOptions(
         shard_size=24 << 10,
         threads=2,
@@ -83,7 +83,7 @@ def main() -> None:
     whole = tree(folder / "whole")
     wrong: list[str] = []
     moments = finished = 0
-    for moment in itertools.count(1):
+    for moment in itertools.count(1, every):
         dest = folder / f"killed-{moment}"
         if packed(source, dest, options, moment):
             break

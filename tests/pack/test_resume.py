@@ -12,12 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pack_makers import array_folder, penstock, photo_folder, run_penstock, tree
 
 from penstock.errors import CatalogError, StoreError
-from penstock.pack import OnError, PackOptions, pack, verify
+from penstock.pack import OnError, PackOptions, pack, run, verify
+
+if TYPE_CHECKING:
+    from penstock.pack.shard import ShardIndex, ShardWork
 
 SMALL = PackOptions(shard_size=32 << 10, threads=2)
 
@@ -42,14 +46,24 @@ def half_pack(source: Path, dest: Path, options: PackOptions = SMALL, shards: in
 
 
 @pytest.mark.parametrize("mode", ["once", "twice", "raw"])
+def test_killed_at_every_seventh_moment_it_goes_on_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
+    killed_at_moments(tmp_path, mode, every=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["once", "twice", "raw"])
 def test_killed_at_every_moment_it_goes_on_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
+    killed_at_moments(tmp_path, mode, every=1)
+
+
+def killed_at_moments(tmp_path: Path, mode: str, every: int) -> None:
     source = tmp_path / "src"
     if mode == "raw":
         array_folder(source, count=200, shape=(10, 10))
     else:
         photo_folder(source, classes=2, each=10)
     found = subprocess.run(
-        [sys.executable, Path(__file__).parent / "killed.py", source, tmp_path, mode],
+        [sys.executable, Path(__file__).parent / "killed.py", source, tmp_path, mode, str(every)],
         capture_output=True,
         text=True,
         timeout=110,
@@ -59,8 +73,8 @@ def test_killed_at_every_moment_it_goes_on_to_the_same_bytes(tmp_path: Path, mod
     told = json.loads(found.stdout)
     assert told["wrong"] == []
     assert told["shards"] >= 3
-    assert told["moments"] > 10 * told["shards"]
-    assert told["with_files"] > 10
+    assert told["moments"] * every > 10 * told["shards"]
+    assert told["with_files"] * every > 10
 
 
 def test_a_process_killed_from_outside_goes_on(tmp_path: Path) -> None:
@@ -231,29 +245,35 @@ class TestFullDisk:
             assert not list((disk / "dst").glob("shard-*"))
 
     def test_a_disk_that_fills_up_names_shard_and_bytes_and_goes_on_when_there_is_room(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source = photo_folder(tmp_path / "src")
-        pack(str(source), tmp_path / "whole", SMALL)
+        one_thread = PackOptions(shard_size=32 << 10, threads=1)
+        pack(str(source), tmp_path / "whole", one_thread)
         with small_disk(tmp_path / "disk", 2 << 20) as disk:
             ballast = disk / "ballast"
 
-            def fill(done: int, all: int) -> None:
-                if not ballast.exists():
-                    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-                        while True:
-                            file.write(bytes(4096))
+            class AnotherFillsTheDisk(run.ShardWriter):
+                def write(self, work: ShardWork, path: Path) -> ShardIndex:
+                    if work.number == 2:
+                        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                            while True:
+                                file.write(bytes(4096))
+                    return super().write(work, path)
+
+            monkeypatch.setattr(run, "ShardWriter", AnotherFillsTheDisk)
 
             with pytest.raises(
                 StoreError,
-                match=r"shard-\d{6}\.tar.*: the disk is full \(.*needed, .* free there\).*run the same command",
+                match=r"shard-000002\.tar.*: the disk is full \(.*needed, .* free there\).*run the same command",
             ) as caught:
-                pack(str(source), disk / "dst", SMALL, on_shard=fill)
+                pack(str(source), disk / "dst", one_thread)
             assert caught.value.errno == errno.ENOSPC
             assert list((disk / "dst").rglob("*.part")) == []
+            monkeypatch.undo()
             ballast.unlink()
-            done = pack(str(source), disk / "dst", SMALL)
-            assert 0 < done.new_shards < done.shards
+            done = pack(str(source), disk / "dst", one_thread)
+            assert done.new_shards == done.shards - 2
             assert tree(disk / "dst") == tree(tmp_path / "whole")
 
     def test_a_limit_on_file_sizes_names_the_shard(self, tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ class ShardIndex:
         for name, rows in self.stored.items():
             columns.update({f"@{name}.{part}": pa.array(rows[part]) for part in PARTS})
         about = json.dumps({"bytes": self.bytes, "skipped": self.skipped})
-        pq.write_table(
-            pa.table(columns).replace_schema_metadata({"penstock.shard": about}), path, compression="zstd"
-        )
+        table = pa.table(columns).replace_schema_metadata({"penstock.shard": about})
+        with path.open("wb") as file:  # pyarrow, given a path, keeps the file open where the disk is full
+            pq.write_table(table, file, compression="zstd")
 
     @classmethod
     def load(cls, path: Path, fields: tuple[FieldWork, ...]) -> ShardIndex:
