@@ -1,7 +1,9 @@
 """The one way a benchmark writes its figures: rows of measurements, claims that compare them, one JSON file.
 
 ``Results("local").row(...).claim(...).write()`` leaves ``benchmarks/results/local.json`` in the format that
-the design fixes, and prints the same as a table.
+the design fixes, and prints the same as a table. A suite of several sections calls ``save()`` after each, so that a
+run that is cut off leaves what it measured; with ``merge=True`` the figures of an earlier run stay but for those
+that are measured again.
 """
 
 from __future__ import annotations
@@ -55,17 +57,28 @@ class Results:
     ``row`` and ``claim`` give the object back, so that calls chain; ``write`` ends the chain.
     """
 
-    def __init__(self, suite: str, *, folder: Path = FOLDER) -> None:
+    def __init__(self, suite: str, *, folder: Path = FOLDER, merge: bool = False) -> None:
         self.suite = suite
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
+        if merge and self.path.exists():
+            before = json.loads(self.path.read_text())
+            self.rows, self.claims = before["rows"], before["claims"]
 
-    def row(self, case: str, system: str, metric: str, value: float, unit: str) -> Results:
-        """Add one measurement: of ``system`` in ``case``."""
-        self.rows.append(
-            {"case": case, "system": system, "metric": metric, "value": _number(value), "unit": unit}
-        )
+    @property
+    def path(self) -> Path:
+        """Where the figures are written."""
+        return self.folder / f"{self.suite}.json"
+
+    def row(
+        self, case: str, system: str, metric: str, value: float, unit: str, *, note: str | None = None
+    ) -> Results:
+        """Add one measurement: of ``system`` in ``case``. ``note``: its settings, or why there is no figure."""
+        row = {"case": case, "system": system, "metric": metric, "value": _number(value), "unit": unit}
+        if note is not None:
+            row["note"] = note
+        _put(self.rows, row, ("case", "system", "metric"))
         return self
 
     def claim(self, name: str, value: float, op: str, target: float) -> Results:
@@ -73,15 +86,27 @@ class Results:
         if op not in _HOLDS:
             raise ValueError(f"a claim compares with one of {sorted(_HOLDS)}, not {op!r}")
         holds = math.isfinite(value) and bool(_HOLDS[op](value, target))
-        self.claims.append(
-            {"name": name, "value": _number(value), "op": op, "target": _number(target), "holds": holds}
-        )
+        claim = {"name": name, "value": _number(value), "op": op, "target": _number(target), "holds": holds}
+        _put(self.claims, claim, ("name",))
+        return self
+
+    def forget(self, case: str) -> Results:
+        """Leave out what an earlier run measured in the cases whose names begin so, and claimed of them."""
+        self.rows = [row for row in self.rows if not row["case"].startswith(case)]
+        self.claims = [claim for claim in self.claims if not claim["name"].startswith(case)]
         return self
 
     def write(self) -> Path:
-        """Write the file (whole or not at all), print the table, and say where the file lies."""
+        """Write the file, print the table, and say where the file lies."""
+        path = self.save()
+        self._show()
+        print(f"\n{path}")
+        return path
+
+    def save(self) -> Path:
+        """Write the file, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{self.suite}.json"
+        path = self.path
         report = {
             "suite": self.suite,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -92,18 +117,28 @@ class Results:
         unfinished = path.with_suffix(".json.part")
         unfinished.write_text(json.dumps(report, indent=1) + "\n")
         unfinished.replace(path)
-        self._show()
-        print(f"\n{path}")
         return path
 
     def _show(self) -> None:
         for row in self.rows:
             value = row["value"] if row["value"] is not None else "nan"
-            print(f"{row['case']:<28} {row['system']:<32} {row['metric']:<24} {value:>14} {row['unit']}")
+            print(
+                f"{row['case']:<28} {row['system']:<32} {row['metric']:<24} {value:>14} {row['unit']}"
+                + (f"   ({row['note']})" if "note" in row else "")
+            )
         print()
         for claim in self.claims:
             mark = "holds " if claim["holds"] else "FAILS "
             print(f"{mark} {claim['name']}: {claim['value']} {claim['op']} {claim['target']}")
+
+
+def _put(items: list[dict[str, Any]], item: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """Replace the item of the same keys, or add it."""
+    for at, known in enumerate(items):
+        if all(known[key] == item[key] for key in keys):
+            items[at] = item
+            return
+    items.append(item)
 
 
 def _number(value: float) -> float | None:

@@ -29,6 +29,8 @@ Setting = dict[str, Any]
 BATCH = 64
 """Photos and arrays a batch; samples of 3 KB come in batches of SMALL_BATCH."""
 SMALL_BATCH = 512
+SETTING_PATIENCE = 60
+"""Seconds for one setting of a sweep."""
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -90,8 +92,13 @@ def photo_paths(data: Path) -> tuple[list[str], list[int]]:
     return paths, labels
 
 
-def main(cases: dict[str, dict[str, Case]]) -> None:
-    """Run the command line. `cases` gives, for each task, the opponent's ways of doing it by name."""
+def main(
+    cases: dict[str, dict[str, Case]], *, more: Callable[[], dict[str, float]] = dict[str, float]
+) -> None:
+    """Run the command line. `cases` gives, for each task, the opponent's ways of doing it by name.
+
+    `more` gives further figures after a measurement.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=sorted(cases))
     parser.add_argument("data", type=Path)
@@ -116,6 +123,7 @@ def main(cases: dict[str, dict[str, Case]]) -> None:
         "case": wanted.case,
         "setting": setting,
         **found,
+        **more(),
         "peak_rss_mib": peak_rss_mib(),
     }
     print(json.dumps(line), flush=True)
@@ -132,7 +140,12 @@ def _sweep(case: Case, system: str, wanted: argparse.Namespace) -> dict[str, Any
         command = [sys.executable, *sys.argv[:1], wanted.case, str(wanted.data), "--system", system]
         command += ["--setting", json.dumps(setting)]
         command += ["--seconds", str(wanted.seconds), "--warm", str(wanted.warm)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SETTING_PATIENCE)
+        except subprocess.TimeoutExpired:
+            error = f"no figures within {SETTING_PATIENCE} s"
+            lines.append({"setting": setting, "samples_per_s": 0.0, "error": error})
+            continue
         if done.returncode:
             lines.append({"setting": setting, "samples_per_s": 0.0, "error": done.stderr[-2000:]})
             continue
