@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -213,3 +214,35 @@ def test_no_more_workers_start_than_there_are_batches() -> None:
     running = iter(DataLoader(Calls(4, lambda index: index), batch_size=4, num_workers=2))
     assert len(multiprocessing.active_children()) == 1
     assert [batch.tolist() for batch in running] == [[0, 1, 2, 3]]
+
+
+def test_items_that_compute_on_a_crowded_core_are_not_taken_for_waiting() -> None:
+    """Two processes on one core: an item takes twice its CPU time, and no fetcher would bring it sooner."""
+    context = multiprocessing.get_context("fork")
+    cores = os.sched_getaffinity(0)
+    crowd = context.Process(target=spin, daemon=True)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        crowd.start()
+        loader = DataLoader(Calls(60, compute), batch_size=10)
+        began, busy = time.perf_counter(), time.thread_time()
+        list(loader)
+        shared = (time.thread_time() - busy) / (time.perf_counter() - began)
+    finally:
+        os.sched_setaffinity(0, cores)
+        crowd.kill()
+        crowd.join(10)
+    assert shared < 0.8, "there was no crowd"
+    assert not loader._pace.fetchers
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def compute(index: int) -> int:
+    until = time.thread_time() + 4e-3
+    while time.thread_time() < until:
+        pass
+    return index

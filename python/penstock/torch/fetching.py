@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any
 
 from penstock.torch.access import access, is_stateful
+from penstock.torch.clock import BusyClock
 from penstock.torch.crew import Crew, LoopCrew, LoopThread, ThreadCrew
 from penstock.torch.jobs import Job
 from penstock.torch.pace import MOST_TASKS, MOST_THREADS, Pace
@@ -49,6 +50,7 @@ class Fetching:
         self._home = home
         self._wake = wake
         self._note = note
+        self._clock = BusyClock()
         self.lockstep = fetchers is None and is_stateful(dataset)
         self._never = not self.access.awaits and (fetchers in (0, 1) or self.lockstep)
         self._always = self.access.awaits or (bounded and not self._never)
@@ -96,14 +98,14 @@ class Fetching:
             part = indices if count == total else indices[at : at + count]
             if self._note is not None:
                 self._note(job.number, at, count)
-            cpu = thread_time() if pace.heavy else None
+            busy = self._clock.now() if pace.heavy else None
             start = perf_counter()
             if count == total and plain:
                 job.items = [dataset[index] for index in part]
             else:
                 items[at : at + count] = [dataset[index] if plain else get(index) for index in part]
             wall = perf_counter() - start
-            pace.observe(count, wall, None if cpu is None else thread_time() - cpu)
+            pace.observe(count, wall, None if busy is None else self._clock.now() - busy)
             at += count
             if at < total and not self.here:
                 job.left -= at
@@ -115,9 +117,9 @@ class Fetching:
     def _get_whole(self, job: Job) -> None:
         if self._note is not None:
             self._note(job.number, 0, 1)
-        cpu, start = thread_time(), perf_counter()
+        busy, start = self._clock.now(), perf_counter()
         job.items[0] = self.access.get(job.indices)
-        self.pace.observe(1, perf_counter() - start, thread_time() - cpu)
+        self.pace.observe(1, perf_counter() - start, self._clock.now() - busy)
 
     def ahead(self, length: int) -> int:
         """Give how many batches of ``length`` to have open, so that fetchers always find a next item."""
@@ -128,6 +130,7 @@ class Fetching:
 
     def close(self, *, patience: float = 0.0) -> None:
         """Let the crew go."""
+        self._clock.close()
         if self.crew is not None:
             self.crew.close(patience=patience)
 

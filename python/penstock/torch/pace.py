@@ -26,7 +26,7 @@ MOST_TASKS = 512
 """Items of an `async` dataset in flight in one process; a task is far cheaper than a thread."""
 
 _HEAVY = 100e-6
-"""Seconds an item takes from which on its CPU time is measured too; a clock reading is 0.5% of it."""
+"""Seconds an item takes from which on the thread's busy time is measured too; a reading is 1% of it."""
 
 _CHUNK = 1e-3
 """Seconds between two looks at the clock while fetching here."""
@@ -60,16 +60,16 @@ class Pace:
     _looks: int = 0
     _climb: _Climb = field(default_factory=lambda: _Climb())
 
-    def observe(self, count: int, wall: float, cpu: float | None) -> None:
-        """Take in that ``count`` items were fetched here in ``wall`` seconds, ``cpu`` of them computing."""
+    def observe(self, count: int, wall: float, busy: float | None) -> None:
+        """Take in that ``count`` items were fetched here in ``wall`` seconds, of which the thread was ``busy``."""
         each = wall / count
         self.seconds = each if self.seconds == 0.0 else 0.75 * self.seconds + 0.25 * each
         self.chunk = max(1, min(4 * self.chunk, int(_CHUNK / max(each, 1e-8))))
         self.heavy = each > _HEAVY
-        if cpu is None or not self.heavy or wall - cpu < 0.3 * wall:
+        if busy is None or not self.heavy or wall - busy < 0.3 * wall:
             self._waited *= 0.5
             return
-        self._waited += wall - cpu
+        self._waited += wall - busy
         self._looks += 1
         if self._waited >= _WAITED and self._looks >= 2:
             self.fetchers = True
