@@ -1,6 +1,6 @@
 """The native core. For penstock's own use: what users need is in ``penstock``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from typing_extensions import Buffer
@@ -22,6 +22,8 @@ class Array:
 class Store:
     @staticmethod
     def local(root: str, objects: int = 0) -> Store: ...
+    @staticmethod
+    def object(uri: str, options: Mapping[str, str] = ...) -> Store: ...
     @staticmethod
     def python(object: Any, name: str) -> Store: ...
     @property

@@ -1,9 +1,11 @@
 //! Stores, and stores written in Python.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use penstock_engine::store::local::LocalStore;
+use penstock_engine::store::object::{ObjectStorage, Waiting};
 use penstock_engine::store::{self, BlockingStore, Entry, Object, StoreError, StoreErrorKind};
 use pyo3::exceptions::{
     PyConnectionError, PyEOFError, PyFileNotFoundError, PyOSError, PyPermissionError,
@@ -16,6 +18,36 @@ use pyo3::types::PyBytes;
 #[pyclass(module = "penstock._native", frozen)]
 pub struct Store {
     pub inner: store::Store,
+    /// For an object store: how calls that wait reach it.
+    place: Option<Place>,
+}
+
+/// An object store as calls that wait see it: with connections of its own, opened at the first call, and opened again in
+/// a forked child, where the threads of the parent are not.
+struct Place {
+    uri: String,
+    options: Vec<(String, String)>,
+    opened: Mutex<Option<(u32, Arc<Waiting>)>>,
+}
+
+impl Place {
+    fn open(&self) -> Result<Arc<Waiting>, StoreError> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
+        if let Some((_, waiting)) = opened.as_ref().filter(|(of, _)| *of == process) {
+            return Ok(Arc::clone(waiting));
+        }
+        let storage = Arc::new(ObjectStorage::open(&self.uri, &self.options)?);
+        let waiting = Waiting::new(storage).map(Arc::new).map_err(|error| {
+            StoreError::new(
+                StoreErrorKind::Other,
+                format!("no thread could be started: {error}"),
+            )
+        })?;
+        // What the parent opened is not this process's to end.
+        std::mem::forget(opened.replace((process, Arc::clone(&waiting))));
+        Ok(waiting)
+    }
 }
 
 pub fn to_python(error: StoreError) -> PyErr {
@@ -132,6 +164,19 @@ impl BlockingStore for PythonStore {
     }
 }
 
+impl Store {
+    /// The store for a call that waits.
+    fn blocking(&self) -> PyResult<Arc<dyn BlockingStore>> {
+        match (&self.inner, &self.place) {
+            (store::Store::Blocking(store), _) => Ok(Arc::clone(store)),
+            (store::Store::Async(_), Some(place)) => Ok(place.open().map_err(to_python)?),
+            (store::Store::Async(_), None) => {
+                Err(PyOSError::new_err("this store is read by fetch threads"))
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl Store {
     /// Files below `root`; `objects` is how many a catalog will name.
@@ -140,7 +185,24 @@ impl Store {
     fn local(root: &str, objects: usize) -> Self {
         Self {
             inner: store::Store::Blocking(Arc::new(LocalStore::new(root, objects))),
+            place: None,
         }
+    }
+
+    /// An object store: `s3://bucket/prefix`, `gs://…`, `az://…`, `http(s)://host/prefix`. Nothing is asked of it yet.
+    #[staticmethod]
+    #[pyo3(signature = (uri, options=HashMap::new()))]
+    fn object(uri: String, options: HashMap<String, String>) -> PyResult<Self> {
+        let options: Vec<(String, String)> = options.into_iter().collect();
+        let storage = ObjectStorage::open(&uri, &options).map_err(to_python)?;
+        Ok(Self {
+            inner: store::Store::Async(Arc::new(storage)),
+            place: Some(Place {
+                uri,
+                options,
+                opened: Mutex::default(),
+            }),
+        })
     }
 
     /// A store written in Python.
@@ -148,6 +210,7 @@ impl Store {
     fn python(object: Py<PyAny>, name: String) -> Self {
         Self {
             inner: store::Store::Blocking(Arc::new(PythonStore { object, name })),
+            place: None,
         }
     }
 
@@ -168,9 +231,7 @@ impl Store {
         timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
-        let store::Store::Blocking(store) = &self.inner else {
-            return Err(PyOSError::new_err("this store is read by fetch threads"));
-        };
+        let store = self.blocking()?;
         // An index outside any table: nothing is kept open for a single read.
         let object = Object {
             index: u32::MAX,
@@ -196,9 +257,7 @@ impl Store {
     #[pyo3(signature = (key, timeout=60.0))]
     fn size(&self, py: Python<'_>, key: &str, timeout: f64) -> PyResult<u64> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
-        let store::Store::Blocking(store) = &self.inner else {
-            return Err(PyOSError::new_err("this store is read by fetch threads"));
-        };
+        let store = self.blocking()?;
         py.detach(|| {
             store.size(
                 Object {
@@ -220,9 +279,7 @@ impl Store {
         timeout: f64,
     ) -> PyResult<Vec<(String, u64, String)>> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
-        let store::Store::Blocking(store) = &self.inner else {
-            return Err(PyOSError::new_err("this store is read by fetch threads"));
-        };
+        let store = self.blocking()?;
         let entries = py
             .detach(|| store.list(prefix, deadline))
             .map_err(to_python)?;

@@ -26,6 +26,8 @@ def native_store(spec: StoreSpec | Store | str, objects: int = 0) -> _native.Sto
         return _native.Store.local(unquote(parts.path), objects)
     if len(parts.scheme) <= 1:  # none, or a drive letter
         return _native.Store.local(uri, objects)
-    raise StoreError(
-        f"{parts.scheme}:// stores are not built into this version; copy or mount the data, or give store="
-    )
+    options = {} if isinstance(spec, str) else dict(spec.options)
+    try:
+        return _native.Store.object(uri, options)
+    except OSError as error:
+        raise StoreError(str(error)) from error
