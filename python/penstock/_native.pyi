@@ -103,3 +103,27 @@ def decode(
     max_bytes: int = ...,
 ) -> Array: ...
 def copy_bandwidth(threads: int, chunk: int, total: int) -> float: ...
+
+class CodecFailure(Exception):
+    """What is wrong with a file: ``(kind, text, number of the file)``."""
+
+def psi_encode(
+    samples: Buffer,
+    sample_type: str,
+    *,
+    volume: bool,
+    level: str,
+    threads: int,
+    metadata: bytes,
+    tile_height: int = 0,
+) -> bytes:
+    """Encodes samples with the axes (slice, row, column, channel), whose strides are not negative."""
+
+def psi_decode(
+    jobs: Sequence[tuple[Buffer, tuple[int, int, int], Buffer]], threads: int, verify: bool
+) -> None:
+    """Decodes ``(file, start, out)``: the region from (slice, row, column) on that is as large as ``out``."""
+
+def psi_info(file: Buffer) -> dict[str, Any]: ...
+def psi_metadata(file: Buffer) -> bytes: ...
+def psi_layout(file: Buffer) -> dict[str, Any]: ...

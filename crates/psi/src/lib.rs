@@ -17,12 +17,14 @@
 #![allow(clippy::needless_range_loop)]
 
 mod choose;
+mod chunks;
 mod color;
 mod decode;
 mod encode;
 mod error;
 mod hash;
 mod header;
+mod layout;
 mod predict;
 mod rans;
 mod simd;
@@ -35,8 +37,10 @@ mod token;
 mod word;
 mod write;
 
+pub use chunks::chunk;
 pub use decode::{decode, decode_region, info, metadata, Backend, DecodeOptions, Scratch};
 pub use encode::{encode, Image, Level, Options};
 pub use error::{Error, Result};
 pub use header::{Info, SampleType};
+pub use layout::{layout, Layout};
 pub use store::{Region, Strides};

@@ -4,6 +4,7 @@ mod array;
 mod functions;
 mod keys;
 mod pipeline;
+mod psi;
 mod store;
 
 use pyo3::prelude::*;
@@ -16,5 +17,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pipeline::Pipeline>()?;
     module.add_class::<pipeline::Finished>()?;
     module.add_class::<store::Store>()?;
+    psi::add_to(module)?;
     functions::add_to(module)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -77,17 +78,17 @@ class ImageEncoder(Protocol):
 
 
 def load_encoder(level: str) -> ImageEncoder:
-    """The PSI encoder of this installation: ``penstock.psi.pack_encoder(level)``.
+    """The PSI encoder of this installation: ``penstock.psi.packing.pack_encoder(level)``.
 
     Raises PenstockError where the PSI part is not there.
     """
     try:
-        from penstock import psi  # type: ignore[attr-defined]
+        packing = importlib.import_module("penstock.psi.packing")
     except ImportError as error:
         raise PenstockError(
             "--format psi needs penstock.psi, which is not part of this build: use --format keep or raw"
         ) from error
-    encoder: ImageEncoder = psi.pack_encoder(level)
+    encoder: ImageEncoder = packing.pack_encoder(level)
     return encoder
 
 
