@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import zlib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TruncatedError
 from penstock.formats import Format
 from penstock.npy import LARGEST_HEADER, npy_header
 
@@ -40,7 +41,10 @@ def crc32c(data: bytes) -> int:
 
 
 def decode(data: bytes, format: Format, field: Field) -> Any:
-    """Return the value that the bytes of a stored field hold; ValueError says what is wrong with them."""
+    """Return the value that the bytes of a stored field hold; ValueError says what is wrong with them.
+
+    TruncatedError, one of those, where a picture ends too early.
+    """
     if format is Format.RAW:
         dtype, shape = np.dtype(field.dtype), field.shape or ()
         wanted = dtype.itemsize * math.prod(shape)
@@ -56,7 +60,18 @@ def decode(data: bytes, format: Format, field: Field) -> Any:
         return np.int64(int(text))
     if format in (Format.BYTES, Format.JSON):
         return data
-    return np.asarray(native().decode(data, int(format)))
+    try:
+        return np.asarray(native().decode(data, int(format), (field.name, field.kind, None), _as_stored()))
+    except EOFError as error:
+        raise TruncatedError(str(error)) from None
+
+
+@cache
+def _as_stored() -> str:
+    """The program that changes nothing: all channels, every depth."""
+    from penstock.transform import compile_program
+
+    return compile_program(mode="unchanged")
 
 
 def _array(data: bytes) -> np.ndarray:

@@ -17,17 +17,28 @@ if TYPE_CHECKING:
 _SLICE = 0.1
 """Seconds between two looks at whether the other side is still there."""
 
+_PATIENCE = 5.0
+"""Seconds that the thread gets to leave the pipeline when the loop is over; it is woken there, and needs a few ms."""
+
 
 def run_ahead(
-    batches: Iterator[Batch], work: Callable[[Batch], Batch], depth: int, timeout: float
+    batches: Iterator[Batch],
+    work: Callable[[Batch], Batch],
+    depth: int,
+    timeout: float,
+    wake: Callable[[], None],
 ) -> Iterator[Batch]:
     """Yields ``work(batch)`` for each batch, up to ``depth`` of them done ahead in a thread.
 
-    An exception in the thread is raised here, at its place in the order. Closing the iterator ends the thread as soon
-    as its current call returns; a call that never returns is left to a daemon thread.
+    An exception in the thread is raised here, at its place in the order. Closing the iterator waits until the thread
+    no longer touches ``batches``, so that a next loop cannot meet it there; ``wake`` ends its wait for a batch. A call of
+    ``work`` is not waited for: one that never returns is left to a daemon thread, which ends after it.
     """
     done: queue.Queue[Batch | BaseException | None] = queue.Queue(depth)
     stop = threading.Event()
+    working = (
+        threading.Event()
+    )  # the thread is in a call of work, and looks at stop before it asks for another batch
 
     def give(item: Batch | BaseException | None) -> bool:
         while not stop.is_set():
@@ -41,7 +52,11 @@ def run_ahead(
     def run() -> None:
         try:
             for batch in batches:
+                working.set()
                 if stop.is_set() or not give(work(batch)):
+                    return
+                working.clear()
+                if stop.is_set():
                     return
             give(None)
         except BaseException as error:  # noqa: BLE001 - raised again in the training loop
@@ -59,7 +74,11 @@ def run_ahead(
             yield item
     finally:
         stop.set()
-        thread.join(1.0)
+        end = time.monotonic() + _PATIENCE
+        while thread.is_alive() and not working.is_set() and time.monotonic() < end:
+            wake()
+            thread.join(0.01)
+        thread.join(0.05)  # usual calls of work are over by then
 
 
 def _take(

@@ -120,7 +120,9 @@ class Catalog:
             if field.name == name:
                 return field
         if name in self.columns:
-            return _column_field(name, self._load(name))
+            column = self._load(name)
+            gaps = not isinstance(column, np.ndarray) and column.null_count > 0
+            return _column_field(name, self.arrow_column(name) if gaps else column)
         stored = ", ".join(field.name for field in self.stored)
         raise CatalogError(
             f"there is no field {name!r}; stored are {stored or 'none'}, columns are "
@@ -319,6 +321,14 @@ def _column_field(name: str, column: Column) -> Field:
         return Field(name, "bytes", "column")
     if pa.types.is_floating(column.type):  # gaps arrive as NaN
         return Field(name, "scalar", "column", np.dtype(column.type.to_pandas_dtype()).name, ())
+    numbers = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+    if numbers and column.null_count == 0:  # gaps there were, but not in these rows
+        return Field(name, "scalar", "column", np.dtype(column.type.to_pandas_dtype()).name, ())
+    if numbers:
+        raise CatalogError(
+            f"the column {name!r} holds {column.type} and is empty in {column.null_count:,} rows, which a tensor cannot "
+            f"hold; leave them out first: where('{name} is not null')"
+        )
     raise CatalogError(
         f"the column {name!r} holds {column.type}, which a batch cannot hold as a tensor; "
         "columns of numbers without gaps and of text can be selected"

@@ -48,8 +48,9 @@ class Loader:
     - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
       where it is installed.
     - ``rank``, ``world``: default from torch.distributed where that is initialised, else 0 of 1.
-    - ``on_error``: what a bad sample does: ``"raise"``, ``"skip"`` (leave it out, count it, up to ``error_budget``, a share
-      of an epoch or a count) or ``"retry"`` (read it up to ``attempts`` times, then raise).
+    - ``on_error``: what a bad sample does: ``"raise"``, ``"skip"`` (leave it out, count it, up to ``error_budget``: a share
+      of the samples that a rank gets in an epoch, or a count from 1 on; the same limit on every rank)
+      or ``"retry"`` (read it up to ``attempts`` times, then raise).
     - ``pad``: fields whose samples differ in shape come padded with this value, with ``<field>.lengths`` beside them;
       None gives a list of views.
     - ``timeout``: seconds that one batch may take before DeadlineError says who owes it.
@@ -129,7 +130,7 @@ class Loader:
                 threads=threads,
                 window=None if window is None else parse_bytes(window),
                 attempts=attempts if on_error == "retry" else 1,
-                budget=Budget.of(error_budget, len(dataset)) if on_error == "skip" else None,
+                budget=Budget.of(error_budget, -(-len(dataset) // world)) if on_error == "skip" else None,
                 torch=torch_wanted("torch" if self._device else arrays),
                 pinned=self._device is not None and str(self._device).startswith("cuda"),
                 pad=pad,
@@ -172,7 +173,9 @@ class Loader:
         if self._stages:
             from penstock.ahead import run_ahead
 
-            batches = run_ahead(batches, self._staged, depth=2, timeout=self._timeout)
+            batches = run_ahead(
+                batches, self._staged, depth=2, timeout=self._timeout, wake=self._feed.discard
+            )
         if self._device:
             from penstock.device import ahead
 

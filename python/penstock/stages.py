@@ -144,7 +144,8 @@ class Stage:
             ) from None
         except BrokenProcessPool as error:
             raise TransformError(
-                f"a process that ran {_name(function)} died (on {what} or another)"
+                f"a process that ran {_name(function)} died (on {what} or another). With processes= the function must be "
+                "importable where the processes start: in a module, or in the script below `if __name__ == '__main__'`"
             ) from error
         except Exception as error:
             raise TransformError(f"{_name(function)} raised {error!r} on {what}") from error

@@ -24,8 +24,9 @@ use crate::store::{BlockingStore, Store};
 use crate::trace::{Span, Stage, Trace};
 use crate::worker::{do_slot, Buffers, Expected, Shared, Source, StepWork};
 
-/// How long `close` waits for workers that are in the middle of a read.
-pub const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// How long `close` waits for workers that are in the middle of a read. Ctrl-C closes a loader too, and has to be over
+/// within a second; a worker that comes back later finds the pipeline closed and ends.
+pub const CLOSE_WAIT: Duration = Duration::from_millis(500);
 
 /// Workers claim about this many bytes at once: enough to make a claim cheap, little enough to share a step evenly.
 const GRAIN_BYTES: u64 = 256 << 10;

@@ -165,13 +165,17 @@ impl StepWork {
                     placed[*slot] = Some(place.clone());
                 }
             }
-            let members = placed
+            let members: Vec<Placed> = placed
                 .into_iter()
                 .zip(&kept)
                 .filter(|(_, &k)| k)
                 .filter_map(|(p, _)| p)
                 .collect();
-            finished.fields.push(self.gather(members)?);
+            finished.fields.push(match &area.expected {
+                // All were bad: no samples, of the shape that they would have had.
+                Some(_) if members.is_empty() => self.whole_area(area, 0),
+                _ => self.gather(members)?,
+            });
         }
         Ok(finished)
     }

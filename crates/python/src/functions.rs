@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use penstock_codec::{CodecErrorKind, Draw, Limits, Scratch};
+use penstock_codec::{CodecError, CodecErrorKind, Draw, Limits, Scratch};
 use penstock_engine::slab::Pool;
 use penstock_engine::{checksum, order};
 use pyo3::buffer::PyBuffer;
@@ -76,7 +76,16 @@ fn decode(
             Some(spec) => spec,
             None => program.output(&field, format, bytes, &draw)?,
         };
-        let mut out = vec![0; spec.bytes()?];
+        let size = spec.bytes()?;
+        if size as u64 > limits.max_bytes {
+            return Err(CodecError {
+                kind: CodecErrorKind::TooLarge,
+                message: format!(
+                    "it would decode to {size} bytes; at most {max_bytes} are allowed"
+                ),
+            });
+        }
+        let mut out = vec![0; size];
         program.run(
             &field,
             format,
@@ -89,7 +98,7 @@ fn decode(
         Ok((out, spec))
     })?;
     decoded.map(|(out, spec)| Array::own(out, &spec)).map_err(
-        |error: penstock_codec::CodecError| match error.kind {
+        |error: CodecError| match error.kind {
             CodecErrorKind::Truncated => PyEOFError::new_err(error.message),
             _ => PyValueError::new_err(error.message),
         },
