@@ -87,6 +87,7 @@ class FeedOptions:
     max_bytes: int
     trace: int
     world: int
+    displacement: int | None = None
 
 
 class Feed:
@@ -125,6 +126,7 @@ class Feed:
             max_bytes=options.max_bytes,
             trace_capacity=options.trace,
             keep_slabs=options.pinned,
+            displacement=options.displacement,
         )
         self.trace = LoaderTrace(self._pipeline, options.trace)
         self._pins = None
@@ -139,18 +141,31 @@ class Feed:
     def batches(self, steps: Iterator[Step]) -> Iterator[Batch]:
         """The steps as batches, in order. Closing the iterator forgets what is under way."""
         under_way: deque[Step] = deque()
+        more = True
+        deadline = None
         while True:
             # The CPU time of this thread: while the pipeline keeps every core busy, the clock on the wall counts turns
             # that belong to the workers.
             begun = time.thread_time_ns()
-            while self._pipeline.has_room() and (step := next(steps, None)) is not None:
-                self._submit(step)
-                under_way.append(step)
+            while more and self._pipeline.has_room():
+                step = next(steps, None)
+                if step is None:
+                    more = False
+                else:
+                    self._submit(step)
+                    under_way.append(step)
             if not under_way:
                 return
             submitted, asked = time.thread_time_ns(), time.perf_counter_ns()
-            finished = self._wait()
+            if deadline is None:
+                deadline = asked + int(self.options.timeout * 1e9)
+            # A window over a far store wants more steps while the oldest one is still on its way.
+            finished = self._wait((deadline - asked) / 1e9, more=more)
             self._waited_ns += time.perf_counter_ns() - asked
+            if finished is None:
+                self._python_ns += submitted - begun
+                continue
+            deadline = None
             came = time.thread_time_ns()
             batch = self._batch(under_way.popleft(), finished)
             del finished
@@ -167,14 +182,18 @@ class Feed:
             self._catalog.ids(rows),
             rows.view(np.uint64),
             [(a.object, a.offset, a.length, a.crc32c, a.format) for a in addresses],
+            None if step.planned is None else step.planned.view(np.uint64),
+            step.padding > 0,
         )
 
-    def _wait(self) -> _native.Finished:
+    def _wait(self, seconds: float, *, more: bool) -> _native.Finished | None:
+        """The next finished step; None when there is room for another one first, if ``more`` are to come."""
+        asked = time.monotonic()
         try:
-            finished = self._pipeline.next(self.options.timeout, self.options.budget is not None)
+            finished = self._pipeline.next(max(seconds, 0.0), self.options.budget is not None, more)
         except RuntimeError as error:
             raise ClosedError(str(error)) from None
-        if finished is None:
+        if finished is None and (not more or time.monotonic() - asked >= seconds):
             raise DeadlineError(
                 f"no batch within {self.options.timeout:g} s: {self._pipeline.describe_wait()}. Give the Loader a longer "
                 "timeout= if the store needs more"
@@ -274,6 +293,7 @@ class Feed:
             "python_us_per_batch": self._python_ns / 1e3 / batches,
             "threads": self._pipeline.threads,
             "memory_bytes": self._pipeline.mapped_bytes,
+            **{f"fetch_{name}": count for name, count in self._pipeline.fetched().items()},
         }
 
     def close(self) -> None:

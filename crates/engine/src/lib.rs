@@ -12,4 +12,5 @@ pub mod slab;
 pub mod step;
 pub mod store;
 pub mod trace;
+pub mod window;
 mod worker;

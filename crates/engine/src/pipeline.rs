@@ -11,18 +11,20 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use penstock_codec::{FieldSpec, Format, Limits, Program};
 
+use crate::fetch::{Completion, Counts, Decision, FetchOptions, Fetcher};
 use crate::keys::Keys;
 use crate::slab::Pool;
 use crate::step::{Finished, StepRequest, WHOLE};
 use crate::store::{BlockingStore, Store};
 use crate::trace::{Span, Stage, Trace};
-use crate::worker::{do_slot, Buffers, Expected, Shared, Source, StepWork};
+use crate::window::{Order, Ready, Window};
+use crate::worker::{do_fetched, do_slot, Buffers, Expected, Shared, StepWork, Task};
 
 /// How long `close` waits for workers that are in the middle of a read. Ctrl-C closes a loader too, and has to be over
 /// within a second; a worker that comes back later finds the pipeline closed and ends.
@@ -40,6 +42,18 @@ const THREADS_PER_CORE: usize = 8;
 /// How often a pipeline considers another thread, and the share of their time that its workers must have slept.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
 const ASLEEP: f64 = 0.3;
+
+/// Steps that may be open where the store is far: the window in bytes is the limit that is meant to be met.
+const FAR_STEPS: usize = 4_096;
+
+/// Reads that wait for their turn before no further step is asked for.
+const WAITING_LEAST: usize = 2_048;
+
+/// The thread that traces show for requests.
+const FETCH_THREAD: u16 = u16::MAX - 1;
+
+/// Samples that are named when a wait is described.
+const AWAITED_NAMED: usize = 3;
 
 /// What a pipeline is made of.
 pub struct Options {
@@ -61,6 +75,10 @@ pub struct Options {
     pub limits: Limits,
     /// Spans that the trace keeps.
     pub trace_capacity: usize,
+    /// Which sample comes in which batch, where the store is far.
+    pub order: Order,
+    /// How to fetch from a far store; its timeout is `read_timeout`.
+    pub fetch: FetchOptions,
     /// Never unmap a slab before the pipeline ends: someone holds its address (a GPU driver that pinned it).
     pub keep_slabs: bool,
 }
@@ -106,6 +124,10 @@ struct Claimable {
 
 #[derive(Default)]
 struct Queue {
+    /// Samples on their way, where the store is far.
+    window: Option<Window>,
+    /// Whether the caller that waits wants to hear of room in the window.
+    wants_room: bool,
     open: VecDeque<Arc<StepWork>>,
     claimable: VecDeque<Claimable>,
     next_seq: u64,
@@ -126,7 +148,8 @@ struct Activity {
 struct Inner {
     shared: Shared,
     store: Store,
-    pool: Arc<Pool>,
+    /// Where the store is far. Set once, before the first step.
+    fetcher: OnceLock<Fetcher>,
     trace: Trace,
     queue: Mutex<Queue>,
     /// Wakes workers.
@@ -150,15 +173,30 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Starts the workers.
-    pub fn new(store: Store, keys: Box<dyn Keys>, options: Options) -> Result<Self, PipelineError> {
+    pub fn new(store: Store, keys: Arc<dyn Keys>, options: Options) -> Result<Self, PipelineError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = options.threads.unwrap_or(cores).clamp(1, 1024);
         let expected = options
             .fields
             .iter()
             .map(|field| Mutex::new(expect(field, &options.program)));
+        let far = match &store {
+            Store::Async(store) => Some(Arc::clone(store)),
+            Store::Blocking(_) => None,
+        };
+        let count = options.fields.len();
+        let fetch = FetchOptions {
+            // Before the caller's own deadline, so that it hears why.
+            timeout: options.read_timeout.mul_f64(0.9),
+            ..options.fetch
+        };
         let inner = Arc::new(Inner {
             shared: Shared {
+                pool: Pool::new(if options.keep_slabs {
+                    usize::MAX
+                } else {
+                    options.window_bytes
+                }),
                 keys,
                 expected: expected.collect(),
                 fields: options.fields,
@@ -168,19 +206,22 @@ impl Pipeline {
                 attempts: options.attempts.max(1),
                 read_timeout: options.read_timeout,
             },
-            store,
-            pool: Pool::new(if options.keep_slabs {
-                usize::MAX
-            } else {
-                options.window_bytes
-            }),
+            fetcher: OnceLock::new(),
             trace: Trace::new(options.trace_capacity),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                window: matches!(store, Store::Async(_)).then(|| Window::new(count, options.order)),
+                ..Queue::default()
+            }),
+            store,
             work: Condvar::new(),
             done: Condvar::new(),
             window_bytes: options.window_bytes,
             // Enough to ride out a slow step; more would only push the slabs out of the CPU's cache.
-            max_steps: (2 * threads).max(4),
+            max_steps: if far.is_some() {
+                FAR_STEPS
+            } else {
+                (2 * threads).max(4)
+            },
             slept: AtomicU64::new(0),
         });
         let pipeline = Self {
@@ -194,6 +235,17 @@ impl Pipeline {
             last_growth: Mutex::new((Instant::now(), 0)),
             pid: std::process::id(),
         };
+        if let Some(store) = far {
+            let inner = Arc::downgrade(&pipeline.inner);
+            let deliver = Arc::new(move |came: &mut Vec<Completion>| {
+                if let Some(inner) = Weak::upgrade(&inner) {
+                    inner.arrived(came);
+                }
+            });
+            let keys = Arc::clone(&pipeline.inner.shared.keys);
+            let fetcher = Fetcher::new(&store, keys, fetch, deliver)?;
+            let _ = pipeline.inner.fetcher.set(fetcher);
+        }
         for _ in 0..threads {
             pipeline.add_worker()?;
         }
@@ -246,40 +298,40 @@ impl Pipeline {
         }
         let grain = grain(&request);
         let slots = request.ids.len();
-        let expected = (0..shared.fields.len())
-            .map(|field| shared.expectation(field))
-            .collect();
         let mut queue = self.inner.lock();
         if queue.closed {
             return Err(PipelineError::Closed);
         }
         let seq = queue.next_seq;
         queue.next_seq += 1;
-        let step = Arc::new(StepWork::new(seq, request, expected, &self.inner.pool)?);
+        let step = Arc::new(StepWork::new(seq, request, shared));
         queue.open.push_back(Arc::clone(&step));
-        if slots > 0 && !shared.fields.is_empty() {
+        if slots == 0 || shared.fields.is_empty() {
+            step.remaining.store(0, Ordering::Release);
+            self.inner.done.notify_all();
+        } else if let (Some(window), Some(fetcher)) = (&mut queue.window, self.inner.fetcher.get())
+        {
+            let requests = window.open(&step, shared.limits.max_bytes);
+            let ready = window.has_ready();
+            drop(queue);
+            fetcher.submit(&requests);
+            if ready {
+                self.inner.work.notify_all();
+            }
+        } else {
             queue.claimable.push_back(Claimable {
                 step,
                 next: 0,
                 grain,
             });
             self.inner.work.notify_all();
-        } else {
-            step.remaining.store(0, Ordering::Release);
-            self.inner.done.notify_all();
         }
         Ok(())
     }
 
     /// Whether the window has room for one more step like those in it.
     pub fn has_room(&self) -> bool {
-        let queue = self.inner.lock();
-        let open = queue.open.len();
-        if open == 0 {
-            return true;
-        }
-        let used: usize = queue.open.iter().map(|step| step.bytes()).sum();
-        open < self.inner.max_steps && used + used / open <= self.inner.window_bytes
+        self.inner.has_room(&self.inner.lock())
     }
 
     /// Steps submitted and not yet handed out.
@@ -289,7 +341,7 @@ impl Pipeline {
 
     /// Bytes of all slabs, in use or kept for the next step.
     pub fn mapped_bytes(&self) -> usize {
-        self.inner.pool.mapped()
+        self.inner.shared.pool.mapped()
     }
 
     /// Worker threads now.
@@ -302,8 +354,33 @@ impl Pipeline {
         &self.inner.trace
     }
 
-    /// The oldest step, if it is finished within `timeout`. With `skip`, failed samples are left out of it.
-    pub fn next(&self, timeout: Duration, skip: bool) -> Result<Option<Finished>, PipelineError> {
+    /// What was fetched, where the store is far.
+    pub fn fetched(&self) -> Option<Counts> {
+        self.inner.fetcher.get().map(Fetcher::counts)
+    }
+
+    /// Requests in flight and how many may be, where the store is far.
+    pub fn in_flight(&self) -> Option<(usize, usize)> {
+        self.inner.fetcher.get().map(Fetcher::in_flight)
+    }
+
+    /// How the number of requests in flight came to be, where the store is far: the last decisions, oldest first.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.inner
+            .fetcher
+            .get()
+            .map(Fetcher::decisions)
+            .unwrap_or_default()
+    }
+
+    /// The oldest step, if it is finished within `timeout`. With `skip`, failed samples are left out of it. With `more`,
+    /// None comes as soon as the window has room for another step.
+    pub fn next(
+        &self,
+        timeout: Duration,
+        skip: bool,
+        more: bool,
+    ) -> Result<Option<Finished>, PipelineError> {
         self.check_process()?;
         let deadline = Instant::now() + timeout;
         let started = self.inner.trace.now();
@@ -323,22 +400,27 @@ impl Pipeline {
                     .pop_front()
                     .expect("the front was just looked at");
             }
+            if more && self.inner.has_room(&queue) {
+                return Ok(None);
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(queue);
                 self.grow_if_asleep()?;
                 return Ok(None);
             }
+            queue.wants_room = more;
             queue = self
                 .inner
                 .done
                 .wait_timeout(queue, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            queue.wants_room = false;
         };
         drop(queue);
         let waited = self.inner.trace.now();
-        let finished = step.finish(skip)?;
+        let finished = step.finish(&self.inner.shared, skip)?;
         let span = |stage, start, end| Span {
             stage,
             thread: u16::MAX,
@@ -362,7 +444,13 @@ impl Pipeline {
         let mut queue = self.inner.lock();
         queue.claimable.clear();
         let open = std::mem::take(&mut queue.open);
+        if let Some(window) = &mut queue.window {
+            window.clear();
+        }
         drop(queue);
+        if let Some(fetcher) = self.inner.fetcher.get() {
+            fetcher.cancel();
+        }
         drop(open);
         Ok(())
     }
@@ -421,6 +509,26 @@ impl Pipeline {
             text +=
                 &format!("; worker {number} has been at sample {id} ({key}) for {seconds:.1} s");
         }
+        if let (Some(window), Some(fetcher)) = (&queue.window, self.inner.fetcher.get()) {
+            for (from, slot) in window.awaited(step).take(AWAITED_NAMED) {
+                let object = from
+                    .request
+                    .fields
+                    .first()
+                    .and_then(|field| field.object.get(slot));
+                let key = object.and_then(|&object| self.inner.shared.keys.get(object));
+                let id = from.request.ids[slot];
+                text += &format!("; sample {id} ({}) has not come", key.unwrap_or("?"));
+            }
+            let (flying, limit) = fetcher.in_flight();
+            text += &format!("; {flying} requests are in flight of {limit} that may be");
+            if let Some((ago, trouble)) = fetcher.trouble() {
+                text += &format!(
+                    "; the last trouble, {:.1} s ago: {trouble}",
+                    ago.as_secs_f64()
+                );
+            }
+        }
         text
     }
 
@@ -434,6 +542,9 @@ impl Pipeline {
         queue.closed = true;
         queue.open.clear();
         queue.claimable.clear();
+        if let Some(window) = &mut queue.window {
+            window.clear();
+        }
         self.inner.work.notify_all();
         self.inner.done.notify_all();
         while queue.alive > 0 {
@@ -448,8 +559,11 @@ impl Pipeline {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        let stuck = queue.alive;
+        let mut stuck = queue.alive;
         drop(queue);
+        if let Some(fetcher) = self.inner.fetcher.get() {
+            stuck += fetcher.close();
+        }
         let workers =
             std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner));
         if stuck == 0 {
@@ -458,7 +572,7 @@ impl Pipeline {
                 let _ = worker.join();
             }
         }
-        self.inner.pool.close();
+        self.inner.shared.pool.close();
         stuck
     }
 }
@@ -472,6 +586,121 @@ impl Drop for Pipeline {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_room(&self, queue: &Queue) -> bool {
+        let open = queue.open.len();
+        if open == 0 {
+            return true;
+        }
+        if let Some(fetcher) = self.fetcher.get() {
+            // More than the wire can take at once need not be asked for yet.
+            let (_, limit) = fetcher.in_flight();
+            if fetcher.waiting() > WAITING_LEAST.max(4 * limit) {
+                return false;
+            }
+        }
+        let used: usize = queue.open.iter().map(|step| step.bytes()).sum();
+        open < self.max_steps && used + used / open <= self.window_bytes
+    }
+
+    /// Takes what a fetch thread brings.
+    fn arrived(&self, came: &mut Vec<Completion>) {
+        let mut queue = self.lock();
+        let Some(window) = &mut queue.window else {
+            return;
+        };
+        let ready = window.arrived(came);
+        if queue.wants_room {
+            self.done.notify_all();
+        }
+        drop(queue);
+        match ready {
+            0 => {}
+            1 => self.work.notify_one(),
+            _ => self.work.notify_all(),
+        }
+    }
+
+    /// The next fetched samples to work on; false when the pipeline closes.
+    fn claim_ready(&self, into: &mut Vec<Ready>) -> bool {
+        let mut queue = self.lock();
+        loop {
+            if queue.closed {
+                return false;
+            }
+            if let Some(window) = queue.window.as_mut().filter(|window| window.has_ready()) {
+                window.take(GRAIN_BYTES as usize, GRAIN_SLOTS, into);
+                return true;
+            }
+            queue = self
+                .work
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn do_ready(&self, number: u16, activity: &Activity, ready: Ready, buffers: &mut Buffers) {
+        let Ready {
+            from,
+            from_slot,
+            to,
+            to_slot,
+            ..
+        } = &ready;
+        let start = self.trace.now();
+        activity.slot.store(*to_slot, Ordering::Relaxed);
+        activity.since.store(start, Ordering::Relaxed);
+        activity.seq.store(to.seq + 1, Ordering::Release);
+        let task = Task {
+            from,
+            from_slot: *from_slot,
+            to,
+            slot: *to_slot,
+        };
+        let done = do_fetched(&self.shared, &ready.parts, task, ready.tries, buffers);
+        activity.seq.store(0, Ordering::Release);
+        let bytes = ready
+            .parts
+            .iter()
+            .flatten()
+            .map(|part| part.len() as u64)
+            .sum();
+        let span = |stage, thread, start, end| Span {
+            stage,
+            thread,
+            epoch: to.request.epoch,
+            step: to.request.step,
+            samples: 1,
+            bytes,
+            start,
+            end,
+        };
+        if let Some(journey) = &ready.journey {
+            let (began, ended) = (self.trace.at(journey.began), self.trace.at(journey.ended));
+            self.trace
+                .record(span(Stage::Fetch, FETCH_THREAD, began, ended));
+        }
+        self.trace
+            .record(span(Stage::Decode, number, start, self.trace.now()));
+        if done.is_none() {
+            let mut queue = self.lock();
+            let Some(window) = &mut queue.window else {
+                return;
+            };
+            let requests = window.again(&ready, self.shared.limits.max_bytes);
+            drop(queue);
+            if let Some(fetcher) = self.fetcher.get() {
+                fetcher.submit(&requests);
+            }
+            return;
+        }
+        from.release(bytes);
+        if to.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Under the lock, so that a caller between its check and its wait does not miss it.
+            drop(self.lock());
+            self.done.notify_all();
+        }
     }
 
     /// The next slots to work on; None when the pipeline closes.
@@ -504,6 +733,13 @@ impl Inner {
         if let Store::Blocking(store) = &self.store {
             while let Some((step, slots)) = self.claim() {
                 self.do_slots(number, activity, store.as_ref(), &step, slots, &mut buffers);
+            }
+        } else {
+            let mut ready = Vec::new();
+            while self.claim_ready(&mut ready) {
+                for sample in ready.drain(..) {
+                    self.do_ready(number, activity, sample, &mut buffers);
+                }
             }
         }
         self.lock().alive -= 1;
@@ -541,7 +777,7 @@ impl Inner {
             activity.slot.store(slot, Ordering::Relaxed);
             activity.since.store(start, Ordering::Relaxed);
             let read_from = Instant::now();
-            let cost = do_slot(&self.shared, &Source::Store(store), step, slot, buffers);
+            let cost = do_slot(&self.shared, store, Task::own(step, slot), buffers);
             match cost.read_done {
                 None => {
                     copied += 1;

@@ -79,13 +79,23 @@ pub struct StepRequest {
     pub rows: Vec<u64>,
     /// Addresses, field by field.
     pub fields: Vec<FieldRequests>,
+    /// Steps at which the samples were planned, slot by slot; empty where that is this one. For arrival order.
+    pub planned: Vec<u64>,
+    /// Whether the step keeps its samples, in their slots, in arrival order too.
+    pub fenced: bool,
 }
 
 impl StepRequest {
+    /// The step at which the sample of `slot` was planned.
+    pub fn planned(&self, slot: usize) -> u64 {
+        self.planned.get(slot).copied().unwrap_or(self.step)
+    }
+
     /// Whether every column has one entry a slot and there are `fields` fields.
     pub fn is_consistent(&self, fields: usize) -> bool {
         let slots = self.ids.len();
         self.rows.len() == slots
+            && (self.planned.is_empty() || self.planned.len() == slots)
             && self.fields.len() == fields
             && self.fields.iter().all(|f| f.fits(slots))
     }

@@ -116,6 +116,11 @@ impl Trace {
         self.origin.elapsed().as_nanos() as u64
     }
 
+    /// `instant` on the clock of the spans.
+    pub fn at(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.origin).as_nanos() as u64
+    }
+
     /// Adds a span.
     pub fn record(&self, span: Span) {
         let totals = &self.totals[span.stage as usize];

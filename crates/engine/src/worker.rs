@@ -2,7 +2,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -37,69 +37,118 @@ struct Exceptions {
     failures: Vec<Failure>,
 }
 
+/// A step's slab and where its fields are in it.
+pub(crate) struct Layout {
+    lease: Arc<Lease>,
+    areas: Vec<Area>,
+}
+
+impl Layout {
+    fn in_area(&self, area: &Area, slot: usize) -> Option<Placed> {
+        area.expected.as_ref().map(|expected| Placed {
+            spec: expected.spec.clone(),
+            lease: Arc::clone(&self.lease),
+            offset: area.offset + slot * expected.bytes,
+        })
+    }
+
+    fn whole_area(&self, area: &Area, slots: usize) -> Output {
+        let mut first = self
+            .in_area(area, 0)
+            .expect("asked only for areas with an expectation");
+        first.spec.shape.insert(0, slots);
+        Output::Stacked(first)
+    }
+}
+
 /// A step under way.
 pub(crate) struct StepWork {
     pub seq: u64,
     pub request: StepRequest,
-    pub lease: Arc<Lease>,
-    pub areas: Vec<Area>,
-    pub overflow: Overflow,
+    /// Made when the first sample is there: a step that only waits for its bytes holds no slab, and more is known then
+    /// of what samples look like.
+    layout: OnceLock<Result<Layout, String>>,
+    /// What the slab is expected to take.
+    expected_bytes: usize,
+    /// Bytes that are on their way for this step or wait to be decoded.
+    reserved: AtomicU64,
+    /// In arrival order, what came: slot, id, row.
+    came: Mutex<Vec<(usize, u64, u64)>>,
+    overflow: Overflow,
     pub remaining: AtomicUsize,
     pub retries: AtomicU64,
     exceptions: Mutex<Exceptions>,
 }
 
 impl StepWork {
-    /// Takes a slab for the step and lays its fields out in it.
-    pub fn new(
-        seq: u64,
-        request: StepRequest,
-        expected: Vec<Option<Arc<Expected>>>,
-        pool: &Arc<Pool>,
-    ) -> std::io::Result<Self> {
+    /// A step of which nothing is done.
+    pub fn new(seq: u64, request: StepRequest, shared: &Shared) -> Self {
         let slots = request.ids.len();
-        let mut end = 0;
-        let areas = expected
-            .into_iter()
-            .map(|expected| {
-                let offset = end;
-                end += expected.as_ref().map_or(0, |e| aligned(e.bytes * slots));
-                Area { expected, offset }
-            })
-            .collect();
-        Ok(Self {
+        let fields = 0..shared.fields.len();
+        let expected = fields.filter_map(|field| shared.expectation(field));
+        Self {
             seq,
-            lease: Arc::new(pool.lease(end)?),
-            areas,
-            overflow: Overflow::new(Arc::clone(pool)),
+            layout: OnceLock::new(),
+            expected_bytes: expected.map(|e| aligned(e.bytes * slots)).sum(),
+            reserved: AtomicU64::new(0),
+            came: Mutex::default(),
+            overflow: Overflow::new(Arc::clone(&shared.pool)),
             remaining: AtomicUsize::new(slots),
             retries: AtomicU64::new(0),
             exceptions: Mutex::default(),
             request,
-        })
+        }
     }
 
-    /// Bytes of memory that the step holds.
-    pub fn bytes(&self) -> usize {
-        self.lease.len() + self.overflow.bytes()
-    }
-
-    fn fail(&self, shared: &Shared, slot: usize, field: usize, bad: Bad) {
-        let requests = &self.request.fields[field];
-        let key = shared
-            .keys
-            .get(requests.object[slot])
-            .unwrap_or("?")
-            .to_owned();
-        self.exceptions().failures.push(Failure {
-            id: self.request.ids[slot],
-            slot,
-            field,
-            key,
-            offset: requests.offset[slot],
-            kind: bad.kind,
-            message: bad.message,
+    /// The slab and the areas in it, as far as is known by now what samples look like.
+    pub fn layout(&self, shared: &Shared) -> Result<&Layout, &str> {
+        let slots = self.request.ids.len();
+        let made = self.layout.get_or_init(|| {
+            let mut end = 0;
+            let areas = (0..shared.fields.len()).map(|field| {
+                let expected = shared.expectation(field);
+                let offset = end;
+                end += expected.as_ref().map_or(0, |e| aligned(e.bytes * slots));
+                Area { expected, offset }
+            });
+            let areas = areas.collect();
+            match shared.pool.lease(end) {
+                Ok(lease) => Ok(Layout {
+                    lease: Arc::new(lease),
+                    areas,
+                }),
+                Err(error) => Err(format!("no memory for a step of {end} bytes: {error}")),
+            }
         });
+        made.as_ref().map_err(String::as_str)
+    }
+
+    /// Bytes of memory that the step holds or will hold.
+    pub fn bytes(&self) -> usize {
+        let slab = match self.layout.get() {
+            Some(Ok(layout)) => layout.lease.len(),
+            _ => self.expected_bytes,
+        };
+        slab + self.overflow.bytes() + self.reserved.load(Ordering::Relaxed) as usize
+    }
+
+    /// Counts bytes that are on their way.
+    pub fn reserve(&self, bytes: u64) {
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes of a sample are no longer held.
+    pub fn release(&self, bytes: u64) {
+        let less = |held: u64| Some(held.saturating_sub(bytes));
+        let _ = self
+            .reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// In arrival order: which sample is in `slot`.
+    pub fn put(&self, slot: usize, id: u64, row: u64) {
+        let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.push((slot, id, row));
     }
 
     fn exceptions(&self) -> std::sync::MutexGuard<'_, Exceptions> {
@@ -115,22 +164,34 @@ impl StepWork {
     }
 
     /// The finished step. With `skip`, failed samples are left out and the others close up.
-    pub fn finish(self: &Arc<Self>, skip: bool) -> std::io::Result<Finished> {
+    pub fn finish(&self, shared: &Shared, skip: bool) -> std::io::Result<Finished> {
+        let layout = self.layout(shared);
+        let layout =
+            layout.map_err(|text| std::io::Error::new(std::io::ErrorKind::OutOfMemory, text))?;
         let slots = self.request.ids.len();
+        let (mut ids, mut rows) = (self.request.ids.clone(), self.request.rows.clone());
+        for &(slot, id, row) in self
+            .came
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            (ids[slot], rows[slot]) = (id, row);
+        }
         let mut finished = Finished {
             epoch: self.request.epoch,
             step: self.request.step,
-            ids: self.request.ids.clone(),
-            rows: self.request.rows.clone(),
+            ids,
+            rows,
             fields: Vec::new(),
             failures: Vec::new(),
             retries: self.retries.load(Ordering::Relaxed),
         };
-        if !self.has_exceptions() && self.areas.iter().all(|area| area.expected.is_some()) {
-            finished.fields = self
+        if !self.has_exceptions() && layout.areas.iter().all(|area| area.expected.is_some()) {
+            finished.fields = layout
                 .areas
                 .iter()
-                .map(|area| self.whole_area(area, slots))
+                .map(|area| layout.whole_area(area, slots))
                 .collect();
             return Ok(finished);
         }
@@ -155,11 +216,11 @@ impl StepWork {
                 .map(|(&v, _)| v)
                 .collect()
         };
-        finished.ids = keep(&self.request.ids);
-        finished.rows = keep(&self.request.rows);
-        for (field, area) in self.areas.iter().enumerate() {
+        finished.ids = keep(&finished.ids);
+        finished.rows = keep(&finished.rows);
+        for (field, area) in layout.areas.iter().enumerate() {
             let mut placed: Vec<Option<Placed>> =
-                (0..slots).map(|slot| self.in_area(area, slot)).collect();
+                (0..slots).map(|slot| layout.in_area(area, slot)).collect();
             for (slot, of_field, place) in &exceptions.placed {
                 if *of_field == field {
                     placed[*slot] = Some(place.clone());
@@ -178,22 +239,6 @@ impl StepWork {
             });
         }
         Ok(finished)
-    }
-
-    fn in_area(&self, area: &Area, slot: usize) -> Option<Placed> {
-        area.expected.as_ref().map(|expected| Placed {
-            spec: expected.spec.clone(),
-            lease: Arc::clone(&self.lease),
-            offset: area.offset + slot * expected.bytes,
-        })
-    }
-
-    fn whole_area(&self, area: &Area, slots: usize) -> Output {
-        let mut first = self
-            .in_area(area, 0)
-            .expect("asked only for areas with an expectation");
-        first.spec.shape.insert(0, slots);
-        Output::Stacked(first)
     }
 
     /// One array where all members have one shape, copied together; a list of views where they have not.
@@ -271,7 +316,8 @@ fn bad(kind: FailureKind, message: impl Into<String>) -> Bad {
 
 /// What every worker of a pipeline shares.
 pub(crate) struct Shared {
-    pub keys: Box<dyn Keys>,
+    pub pool: Arc<Pool>,
+    pub keys: Arc<dyn Keys>,
     pub fields: Vec<FieldSpec>,
     pub program: Program,
     pub limits: Limits,
@@ -337,36 +383,76 @@ pub(crate) struct Cost {
     pub read_done: Option<Instant>,
 }
 
-/// Reads and decodes every field of `slot`. Never panics, never leaves the slot unsettled.
+/// A sample and the slot that it is to be put into.
+#[derive(Clone, Copy)]
+pub(crate) struct Task<'a> {
+    /// The step that planned it, and its place there.
+    pub from: &'a StepWork,
+    pub from_slot: usize,
+    /// The step that gets it, and its slot there.
+    pub to: &'a StepWork,
+    pub slot: usize,
+}
+
+impl<'a> Task<'a> {
+    /// A sample that stays where it was planned.
+    pub fn own(step: &'a StepWork, slot: usize) -> Self {
+        Self {
+            from: step,
+            from_slot: slot,
+            to: step,
+            slot,
+        }
+    }
+
+    fn id(&self) -> u64 {
+        self.from.request.ids[self.from_slot]
+    }
+
+    fn address(&self, field: usize) -> Result<Address, Bad> {
+        let address = self.from.request.fields[field].address(self.from_slot);
+        address.map_err(|message| bad(FailureKind::Decode, message))
+    }
+
+    fn fail(&self, shared: &Shared, field: usize, bad: Bad) {
+        let requests = &self.from.request.fields[field];
+        let key = shared.keys.get(requests.object[self.from_slot]);
+        self.to.exceptions().failures.push(Failure {
+            id: self.id(),
+            slot: self.slot,
+            field,
+            key: key.unwrap_or("?").to_owned(),
+            offset: requests.offset[self.from_slot],
+            kind: bad.kind,
+            message: bad.message,
+        });
+    }
+}
+
+/// Reads and decodes every field of a sample. Never panics, never leaves the slot unsettled.
 pub(crate) fn do_slot(
     shared: &Shared,
-    source: &Source<'_>,
-    step: &StepWork,
-    slot: usize,
+    store: &dyn BlockingStore,
+    task: Task<'_>,
     buffers: &mut Buffers,
 ) -> Cost {
     let mut cost = Cost::default();
     for field in 0..shared.fields.len() {
         let mut attempt = 1;
-        loop {
-            let work = || do_field(shared, source, step, slot, field, buffers, &mut cost);
-            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(bad(
-                    FailureKind::Decode,
-                    "decoding it panicked; this is a bug in penstock",
-                ))
-            });
-            match result {
-                Ok(()) => break,
-                Err(_) if attempt < shared.attempts => {
-                    attempt += 1;
-                    step.retries.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(failed) => {
-                    step.fail(shared, slot, field, failed);
-                    break;
-                }
+        while let Err(failed) = try_field(
+            shared,
+            &Source::Store(store),
+            task,
+            field,
+            buffers,
+            &mut cost,
+        ) {
+            if attempt >= shared.attempts {
+                task.fail(shared, field, failed);
+                break;
             }
+            attempt += 1;
+            task.to.retries.fetch_add(1, Ordering::Relaxed);
         }
     }
     if buffers.bytes.capacity() > KEPT_BUFFER {
@@ -375,29 +461,93 @@ pub(crate) fn do_slot(
     cost
 }
 
+/// Bytes that came damaged are fetched so often, the first time included.
+const DAMAGED_TRIES: u32 = 3;
+
+/// Decodes every field of a sample that was fetched `tries` times. None: fetch it again. Never panics, and the slot is
+/// settled where there is a cost.
+pub(crate) fn do_fetched(
+    shared: &Shared,
+    parts: &[Result<Bytes, StoreError>],
+    task: Task<'_>,
+    tries: u32,
+    buffers: &mut Buffers,
+) -> Option<Cost> {
+    let mut cost = Cost::default();
+    let mut failures = Vec::new();
+    for field in 0..shared.fields.len() {
+        let Err(failed) = try_field(
+            shared,
+            &Source::Fetched(parts),
+            task,
+            field,
+            buffers,
+            &mut cost,
+        ) else {
+            continue;
+        };
+        let allowed = match failed.kind {
+            FailureKind::Checksum => shared.attempts.max(DAMAGED_TRIES),
+            // Tried for as long as it may take.
+            FailureKind::Store | FailureKind::Deadline => 1,
+            FailureKind::Missing | FailureKind::Truncated | FailureKind::Decode => shared.attempts,
+        };
+        if tries < allowed {
+            task.to.retries.fetch_add(1, Ordering::Relaxed);
+            task.to
+                .exceptions()
+                .placed
+                .retain(|(slot, ..)| *slot != task.slot);
+            return None;
+        }
+        failures.push((field, failed));
+    }
+    for (field, failed) in failures {
+        task.fail(shared, field, failed);
+    }
+    Some(cost)
+}
+
 /// Where the bytes of a slot come from.
-pub(crate) enum Source<'a> {
+enum Source<'a> {
     /// Read here and now.
     Store(&'a dyn BlockingStore),
     /// Read already, field by field: by fetch threads.
-    #[allow(dead_code)] // Constructed once pipelines take async stores.
     Fetched(&'a [Result<Bytes, StoreError>]),
+}
+
+/// One field of one sample; a panic of a decoder is a failure.
+fn try_field(
+    shared: &Shared,
+    source: &Source<'_>,
+    task: Task<'_>,
+    field: usize,
+    buffers: &mut Buffers,
+    cost: &mut Cost,
+) -> Result<(), Bad> {
+    let work = || do_field(shared, source, task, field, buffers, cost);
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let text = "decoding it panicked; this is a bug in penstock";
+        Err(bad(FailureKind::Decode, text))
+    })
 }
 
 fn do_field(
     shared: &Shared,
     source: &Source<'_>,
-    step: &StepWork,
-    slot: usize,
+    task: Task<'_>,
     field: usize,
     buffers: &mut Buffers,
     cost: &mut Cost,
 ) -> Result<(), Bad> {
     let spec = &shared.fields[field];
-    let address = step.request.fields[field]
-        .address(slot)
-        .map_err(|message| bad(FailureKind::Decode, message))?;
-    let expected = step.areas[field].expected.as_deref();
+    let address = task.address(field)?;
+    let layout = task
+        .to
+        .layout(shared)
+        .map_err(|text| bad(FailureKind::Store, text))?;
+    let area = &layout.areas[field];
+    let slot = task.slot;
     let Buffers { bytes, scratch } = buffers;
     let bytes: &[u8] = match source {
         Source::Store(store) => {
@@ -407,9 +557,9 @@ fn do_field(
                 key,
             };
             let deadline = Instant::now() + shared.read_timeout;
-            if let Some(expected) = expected {
+            if let Some(expected) = area.expected.as_deref() {
                 if read_into_slot(
-                    *store, object, &address, step, slot, field, expected, bytes, deadline,
+                    *store, object, &address, layout, area, slot, expected, bytes, deadline,
                 )? {
                     cost.bytes += expected.bytes as u64;
                     return Ok(());
@@ -432,24 +582,65 @@ fn do_field(
             )?;
             &bytes[..length]
         }
-        Source::Fetched(fields) => match &fields[field] {
-            Ok(fetched) => fetched,
-            Err(error) => return Err(error.clone().into()),
-        },
+        Source::Fetched(fields) => {
+            if address.length != WHOLE {
+                checked_length(address.length, &shared.limits)?;
+            }
+            let fetched = fields[field]
+                .as_ref()
+                .map_err(|error| Bad::from(error.clone()))?;
+            checked_length(fetched.len() as u64, &shared.limits)?;
+            fetched
+        }
     };
     cost.bytes += bytes.len() as u64;
     cost.read_done = Some(Instant::now());
     check(bytes.len(), address.crc32c, || crc32c(bytes))?;
+    if let (Source::Fetched(_), Some(expected)) = (source, area.expected.as_deref()) {
+        if copy_into_slot(&address, layout, area, slot, expected, bytes) {
+            return Ok(());
+        }
+    }
     decode(
         shared,
-        step,
-        slot,
+        task,
+        layout,
         field,
         spec,
         address.format,
         bytes,
         scratch,
     )
+}
+
+/// The fast path of fetched values that lie in the store as they will lie in the slab. False where they are not of that
+/// kind.
+fn copy_into_slot(
+    address: &Address,
+    layout: &Layout,
+    area: &Area,
+    slot: usize,
+    expected: &Expected,
+    bytes: &[u8],
+) -> bool {
+    let Some(values) = expected
+        .header
+        .as_ref()
+        .and_then(|header| bytes.strip_prefix(header.as_slice()))
+    else {
+        return false;
+    };
+    if !matches!(address.format, Format::Raw | Format::Npy) || values.len() != expected.bytes {
+        return false;
+    }
+    // SAFETY: the slot was claimed by this worker alone, and areas of slots and fields are disjoint.
+    let target = unsafe {
+        layout
+            .lease
+            .bytes_mut(area.offset + slot * expected.bytes, expected.bytes)
+    };
+    target.copy_from_slice(values);
+    true
 }
 
 /// The fast path: values that lie in the store as they will lie in the slab. False where the sample is not of that
@@ -459,9 +650,9 @@ fn read_into_slot(
     store: &dyn BlockingStore,
     object: Object<'_>,
     address: &Address,
-    step: &StepWork,
+    layout: &Layout,
+    area: &Area,
     slot: usize,
-    field: usize,
     expected: &Expected,
     buffer: &mut Vec<u8>,
     deadline: Instant,
@@ -473,9 +664,9 @@ fn read_into_slot(
     if !is_plain || address.length != (header.len() + expected.bytes) as u64 {
         return Ok(false);
     }
-    let offset = step.areas[field].offset + slot * expected.bytes;
+    let offset = area.offset + slot * expected.bytes;
     // SAFETY: the slot was claimed by this worker alone, and areas of slots and fields are disjoint.
-    let target = unsafe { step.lease.bytes_mut(offset, expected.bytes) };
+    let target = unsafe { layout.lease.bytes_mut(offset, expected.bytes) };
     if header.is_empty() {
         store.read_at(object, address.offset, &mut [target], deadline)?;
         check(target.len(), address.crc32c, || crc32c(target))?;
@@ -523,16 +714,17 @@ fn checked_length(length: u64, limits: &Limits) -> Result<usize, Bad> {
 #[allow(clippy::too_many_arguments)] // One call site; each names one thing of the slot.
 fn decode(
     shared: &Shared,
-    step: &StepWork,
-    slot: usize,
+    task: Task<'_>,
+    layout: &Layout,
     field: usize,
     spec: &FieldSpec,
     format: Format,
     bytes: &[u8],
     scratch: &mut Scratch,
 ) -> Result<(), Bad> {
-    let draw = Draw::new(shared.seed, step.request.epoch, step.request.ids[slot]);
-    let area = &step.areas[field];
+    let (step, slot) = (task.to, task.slot);
+    let draw = Draw::new(shared.seed, step.request.epoch, task.id());
+    let area = &layout.areas[field];
     let fixed = area
         .expected
         .as_deref()
@@ -552,7 +744,8 @@ fn decode(
     {
         // SAFETY: the slot was claimed by this worker alone, and areas of slots and fields are disjoint.
         let target = unsafe {
-            step.lease
+            layout
+                .lease
                 .bytes_mut(area.offset + slot * expected.bytes, expected.bytes)
         };
         shared

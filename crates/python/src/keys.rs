@@ -1,5 +1,7 @@
 //! The catalog's key table, read where Arrow has it.
 
+use std::sync::Arc;
+
 use penstock_engine::keys::Keys;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -19,9 +21,9 @@ enum Offsets {
 }
 
 /// From `(offsets, text, first, len, wide)`, or from a list of strings.
-pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Box<dyn Keys>> {
+pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Keys>> {
     if let Ok(keys) = object.extract::<Vec<String>>() {
-        return Ok(Box::new(keys));
+        return Ok(Arc::new(keys));
     }
     let (offsets, text, first, len, wide): (PyBuffer<u8>, PyBuffer<u8>, usize, usize, bool) =
         object.extract()?;
@@ -43,7 +45,7 @@ pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Box<dyn Keys>> {
     } else {
         Offsets::Narrow(offsets)
     };
-    Ok(Box::new(ArrowKeys {
+    Ok(Arc::new(ArrowKeys {
         offsets,
         text,
         first,

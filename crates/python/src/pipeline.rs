@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use penstock_codec::{DType, FieldSpec, Format, Kind, Limits, Program, TensorSpec};
+use penstock_engine::fetch::FetchOptions;
 use penstock_engine::pipeline::{self, Options, PipelineError};
 use penstock_engine::step::{self, FieldRequests, Output, StepRequest};
 use penstock_engine::trace::Stage;
+use penstock_engine::window::Order;
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -67,7 +69,7 @@ pub struct Pipeline {
 impl Pipeline {
     #[new]
     #[pyo3(signature = (store, keys, fields, program, *, seed, threads, window_bytes, attempts, read_timeout,
-                        max_pixels, max_bytes, trace_capacity, keep_slabs))]
+                        max_pixels, max_bytes, trace_capacity, keep_slabs, displacement=None))]
     #[allow(clippy::too_many_arguments)] // The keywords of one constructor.
     fn new(
         store: &Store,
@@ -83,6 +85,7 @@ impl Pipeline {
         max_bytes: u64,
         trace_capacity: usize,
         keep_slabs: bool,
+        displacement: Option<u64>,
     ) -> PyResult<Self> {
         let options = Options {
             fields: fields
@@ -100,6 +103,10 @@ impl Pipeline {
                 max_bytes,
             },
             trace_capacity,
+            order: displacement.map_or(Order::Strict, |displacement| Order::Arrival {
+                displacement,
+            }),
+            fetch: FetchOptions::default(),
             keep_slabs,
         };
         let fields = options.fields.len();
@@ -110,7 +117,10 @@ impl Pipeline {
     }
 
     /// Starts work on a step; `fields` has `(object, offset, length, crc32c | None, format)` for each field.
-    #[pyo3(signature = (epoch, step, ids, rows, fields))]
+    /// `planned`: the steps at which the samples were planned, where that is not this one; `fenced`: the step keeps its
+    /// samples in arrival order too.
+    #[pyo3(signature = (epoch, step, ids, rows, fields, planned=None, fenced=false))]
+    #[allow(clippy::too_many_arguments)] // A step as the catalog's columns.
     fn submit(
         &self,
         py: Python<'_>,
@@ -119,6 +129,8 @@ impl Pipeline {
         ids: &Bound<'_, PyAny>,
         rows: &Bound<'_, PyAny>,
         fields: Vec<Bound<'_, PyTuple>>,
+        planned: Option<Bound<'_, PyAny>>,
+        fenced: bool,
     ) -> PyResult<()> {
         let fields = fields.iter().map(|field| {
             let crc32c = field.get_item(3)?;
@@ -140,6 +152,8 @@ impl Pipeline {
             ids: column(py, ids)?,
             rows: column(py, rows)?,
             fields: fields.collect::<PyResult<_>>()?,
+            planned: planned.map_or(Ok(Vec::new()), |planned| column(py, &planned))?,
+            fenced,
         };
         py.detach(|| self.inner.submit(request)).map_err(to_python)
     }
@@ -167,15 +181,23 @@ impl Pipeline {
         self.inner.threads()
     }
 
-    /// The oldest step when it is finished; None after `timeout` seconds. Ctrl-C ends the wait.
-    fn next(&self, py: Python<'_>, timeout: f64, skip: bool) -> PyResult<Option<Finished>> {
+    /// The oldest step when it is finished; None after `timeout` seconds, and with `more` as soon as the window has room
+    /// for another step. Ctrl-C ends the wait.
+    #[pyo3(signature = (timeout, skip, more=false))]
+    fn next(
+        &self,
+        py: Python<'_>,
+        timeout: f64,
+        skip: bool,
+        more: bool,
+    ) -> PyResult<Option<Finished>> {
         let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
         loop {
             let slice = deadline
                 .saturating_duration_since(Instant::now())
                 .min(SLICE);
             if let Some(inner) = py
-                .detach(|| self.inner.next(slice, skip))
+                .detach(|| self.inner.next(slice, skip, more))
                 .map_err(to_python)?
             {
                 return Ok(Some(Finished {
@@ -184,7 +206,7 @@ impl Pipeline {
                 }));
             }
             py.check_signals()?;
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || more && self.inner.has_room() {
                 return Ok(None);
             }
         }
@@ -200,15 +222,12 @@ impl Pipeline {
         self.inner.describe_wait()
     }
 
-    /// Spans in the ring: `(stage, thread, epoch, step, samples, bytes, start_ns, end_ns)`; thread −1 is the caller.
+    /// Spans in the ring: `(stage, thread, epoch, step, samples, bytes, start_ns, end_ns)`; thread −1 is the caller,
+    /// −2 the requests to a far store.
     fn spans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let spans = py.detach(|| self.inner.trace().spans());
         let rows = spans.into_iter().map(|s| {
-            let thread = if s.thread == u16::MAX {
-                -1
-            } else {
-                i32::from(s.thread)
-            };
+            let thread = i32::from(s.thread as i16);
             (
                 s.stage.name(),
                 thread,
@@ -239,6 +258,41 @@ impl Pipeline {
             )?;
         }
         Ok(totals)
+    }
+
+    /// Counters of the requests to a far store, by name; empty where the store is near.
+    fn fetched<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = PyDict::new(py);
+        for (name, count) in self
+            .inner
+            .fetched()
+            .map_or(Vec::new(), |counts| counts.named())
+        {
+            counts.set_item(name, count)?;
+        }
+        Ok(counts)
+    }
+
+    /// Requests in flight to a far store and how many may be; None where the store is near.
+    fn in_flight(&self) -> Option<(usize, usize)> {
+        self.inner.in_flight()
+    }
+
+    /// How the number of requests in flight came to be, oldest first:
+    /// `(seconds, reason, limit, bytes_per_second, latency, unloaded)`.
+    fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let decisions = py.detach(|| self.inner.decisions());
+        let rows = decisions.into_iter().map(|d| {
+            (
+                d.at.as_secs_f64(),
+                d.reason.name(),
+                d.limit,
+                d.rate,
+                d.latency.as_secs_f64(),
+                d.unloaded.as_secs_f64(),
+            )
+        });
+        PyList::new(py, rows.collect::<Vec<_>>())
     }
 
     /// Ends all work; returns how many workers a read still holds.

@@ -18,7 +18,8 @@ class Step:
 
     ``epoch``, ``step``: where in the run. ``rows``: catalog rows of the samples, in order. ``padding``: how many of the
     last rows repeat samples of the same global batch, so that no rank is left without any. ``global_size``: samples
-    of the whole global batch, padding not counted.
+    of the whole global batch, padding not counted. ``planned``: for arrival order, the steps at which the rows were
+    planned where that is not this one: what a resumed run was late with.
     """
 
     epoch: int
@@ -26,6 +27,7 @@ class Step:
     rows: npt.NDArray[np.int64]
     padding: int
     global_size: int
+    planned: npt.NDArray[np.int64] | None = None
 
 
 @runtime_checkable

@@ -118,6 +118,7 @@ pub(super) async fn carry_out(
             shared.counters.busy.fetch_add(1, Relaxed);
             shared.slow_down();
         }
+        shared.note(&error.message);
         let wait = pause(attempts - 1);
         let now = Instant::now();
         if !is_passing(error.kind) || now + wait >= deadline {

@@ -185,6 +185,8 @@ pub(crate) struct Shared {
     ended: Condvar,
     began: Instant,
     wake: Vec<Notify>,
+    /// When an attempt last failed, and why.
+    trouble: Mutex<Option<(Instant, String)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -198,6 +200,10 @@ impl Shared {
 
     fn record_latency(&self, latency: Duration, bytes: u64) {
         lock(&self.tempo).latencies.record(latency, bytes);
+    }
+
+    fn note(&self, trouble: &str) {
+        *lock(&self.trouble) = Some((Instant::now(), trouble.to_owned()));
     }
 
     fn slow_down(&self) {
@@ -293,6 +299,8 @@ impl Shared {
 
 /// Requests in, bytes out. See the module's text.
 pub struct Fetcher {
+    /// In a forked child there are no threads to end.
+    pid: u32,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -324,9 +332,11 @@ impl Fetcher {
             ended: Condvar::new(),
             began: Instant::now(),
             wake: (0..threads).map(|_| Notify::new()).collect(),
+            trouble: Mutex::default(),
             options,
         });
         let fetcher = Self {
+            pid: std::process::id(),
             shared,
             threads: Mutex::default(),
         };
@@ -401,6 +411,12 @@ impl Fetcher {
         lock(&self.shared.queue).len()
     }
 
+    /// The last attempt that failed: how long ago, and why.
+    pub fn trouble(&self) -> Option<(Duration, String)> {
+        let last = lock(&self.shared.trouble);
+        last.as_ref().map(|(at, text)| (at.elapsed(), text.clone()))
+    }
+
     /// The last decisions about how many requests may be in flight, oldest first.
     pub fn decisions(&self) -> Vec<Decision> {
         lock(&self.shared.tempo).log.iter().cloned().collect()
@@ -408,6 +424,9 @@ impl Fetcher {
 
     /// Ends the threads and everything in flight. Returns how many threads did not end; there should be none.
     pub fn close(&self) -> usize {
+        if std::process::id() != self.pid {
+            return 0;
+        }
         self.shared.closed.store(true, Ordering::Release);
         self.cancel();
         let deadline = Instant::now() + CLOSE_WAIT;
