@@ -55,6 +55,8 @@ EXTENSIONS: dict[Format, tuple[str, ...]] = {
 
 IMAGE_FORMATS = frozenset({Format.JPEG, Format.PNG, Format.WEBP, Format.PSI})
 MASK_NAMES = frozenset({"mask", "seg", "label-map"})
+VOLUME_NAMES = frozenset({"volume", "stack", "array"})
+"""Fields whose PSI files are arrays, not pictures: slices are not rows."""
 
 _BY_EXTENSION: dict[str, Format] = {
     extension: format for format, extensions in EXTENSIONS.items() for extension in extensions
@@ -117,6 +119,8 @@ def split_name(name: str) -> NameParts | None:
 
 def kind_of(field: str, format: Format) -> Kind:
     """Return the kind of a stored field from its name and format."""
+    if format is Format.PSI and field in VOLUME_NAMES:
+        return "array"
     if format in IMAGE_FORMATS:
         return "mask" if field in MASK_NAMES else "image"
     if format in (Format.RAW, Format.NPY, Format.NPY_DEFLATE):

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{malformed, too_large, truncated, unsupported, Result};
 use crate::formats::{jpeg, png, psi, webp, ImageCodec};
-use crate::scratch::{Buffer, Limits};
+use crate::scratch::{Buffer, Codecs, Limits};
 
 /// A rectangle in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,14 +124,16 @@ impl ImageHeader {
         region: Rect,
         out: &mut [u8],
         whole: &mut Buffer,
-        jpeg_scratch: &mut jpeg::JpegScratch,
+        codecs: &mut Codecs,
         limits: &Limits,
     ) -> Result<()> {
         match self.codec {
-            ImageCodec::Jpeg => jpeg::decode(bytes, self, want, region, out, jpeg_scratch, limits),
+            ImageCodec::Jpeg => {
+                jpeg::decode(bytes, self, want, region, out, &mut codecs.jpeg, limits)
+            }
             ImageCodec::Png => png::decode(bytes, self, want, region, out, whole),
             ImageCodec::Webp => webp::decode(bytes, self, want, region, out, whole, limits),
-            ImageCodec::Psi => psi::header(bytes).map(|_| ()),
+            ImageCodec::Psi => psi::decode(bytes, self, want, region, out, whole, &mut codecs.psi),
         }
     }
 }

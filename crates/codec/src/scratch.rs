@@ -29,13 +29,20 @@ impl Default for Limits {
 #[derive(Default)]
 pub struct Scratch {
     pub(crate) buffers: Buffers,
-    pub(crate) jpeg: JpegScratch,
+    pub(crate) codecs: Codecs,
     pub(crate) npy: HeaderCache,
     pub(crate) inflater: Inflater,
     pub(crate) resampler: Resampler,
     pub(crate) plan: Plan,
     pub(crate) columns: Vec<i32>,
     pub(crate) rows: Vec<i32>,
+}
+
+/// What the codecs of pictures keep.
+#[derive(Default)]
+pub(crate) struct Codecs {
+    pub jpeg: JpegScratch,
+    pub psi: penstock_psi::Scratch,
 }
 
 /// The pixel buffers that a sample's stages go back and forth between.

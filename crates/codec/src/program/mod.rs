@@ -15,7 +15,7 @@ use crate::dtype::{DType, Spec, TensorSpec};
 use crate::error::{mismatch, truncated, Result};
 use crate::field::{FieldSpec, Kind};
 use crate::format::Format;
-use crate::formats::{cls, npy};
+use crate::formats::{cls, npy, psi};
 use crate::image::{ImageHeader, Pixel, Want};
 use crate::scratch::{Limits, Scratch};
 use crate::{CodecError, Draw};
@@ -47,6 +47,8 @@ enum Source {
     Deflated { header: npy::Header },
     /// A number in ASCII.
     Number(i64),
+    /// A PSI file taken as an array.
+    Packed(Spec),
     /// A picture in a codec.
     Picture(ImageHeader),
 }
@@ -225,6 +227,14 @@ impl Program {
                     result?;
                 }
             }
+            Source::Packed(stored) if stored.dtype == spec.dtype => {
+                psi::decode_array(bytes, out, &mut scratch.codecs.psi)?;
+            }
+            Source::Packed(stored) => {
+                let whole = scratch.buffers.whole.take(stored.bytes()?);
+                psi::decode_array(bytes, whole, &mut scratch.codecs.psi)?;
+                cast::cast(whole, stored.dtype, out, spec.dtype);
+            }
             Source::Picture(header) => {
                 self.run_picture(field, &header, bytes, out, scratch, limits)?
             }
@@ -266,6 +276,9 @@ impl Program {
                 };
                 Ok(Source::Plain { header })
             }
+            Format::Psi if field.kind == Kind::Array => {
+                psi::array(bytes, limits).map(Source::Packed)
+            }
             Format::Jpeg | Format::Png | Format::Webp | Format::Psi => {
                 ImageHeader::read(bytes, limits).map(Source::Picture)
             }
@@ -282,6 +295,9 @@ impl Program {
     ) -> Result<Spec> {
         match (source, field.kind) {
             (Source::Number(_), _) => Ok(Spec::scalar(DType::I64)),
+            (Source::Packed(spec), _) => {
+                Ok(spec.with_dtype(self.parts.array_dtype.unwrap_or(spec.dtype)))
+            }
             (Source::Plain { header } | Source::Deflated { header }, Kind::Image | Kind::Mask) => {
                 if self.leaves_alone(field.kind, &header.spec) {
                     return Ok(header.spec);

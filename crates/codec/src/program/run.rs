@@ -11,7 +11,7 @@ use crate::error::{unsupported, Result};
 use crate::field::{FieldSpec, Kind};
 use crate::formats::npy;
 use crate::image::{ImageHeader, Pixel, Rect, Want};
-use crate::scratch::{Buffer, Buffers, Limits, Scratch};
+use crate::scratch::{Buffer, Buffers, Codecs, Limits, Scratch};
 
 /// Where pixels come from: a codec, or an array that is there already.
 enum Pixels<'a> {
@@ -127,7 +127,7 @@ impl Program {
         let Scratch {
             plan,
             buffers,
-            jpeg,
+            codecs,
             columns,
             rows,
             ..
@@ -168,7 +168,7 @@ impl Program {
                     decoded,
                     whole,
                     back,
-                    jpeg,
+                    codecs,
                     limits,
                 )?;
                 (&*decoded, region.w, (region.x, region.y))
@@ -272,7 +272,7 @@ impl Program {
         let Scratch {
             plan,
             buffers,
-            jpeg,
+            codecs,
             resampler,
             ..
         } = scratch;
@@ -324,7 +324,7 @@ impl Program {
                     target,
                     whole,
                     back,
-                    jpeg,
+                    codecs,
                     limits,
                 )?;
                 None
@@ -516,11 +516,11 @@ fn oriented(
     out: &mut [u8],
     whole: &mut Buffer,
     spare: &mut Buffer,
-    jpeg: &mut crate::formats::jpeg::JpegScratch,
+    codecs: &mut Codecs,
     limits: &Limits,
 ) -> Result<()> {
     if orientation == 1 {
-        return header.decode(bytes, want, region, out, whole, jpeg, limits);
+        return header.decode(bytes, want, region, out, whole, codecs, limits);
     }
     let (w, h) = (header.width, header.height);
     let swaps = orientation >= 5;
@@ -551,7 +551,7 @@ fn oriented(
         ..turned
     };
     let decoded = spare.take(out.len());
-    header.decode(bytes, want, stored, decoded, whole, jpeg, limits)?;
+    header.decode(bytes, want, stored, decoded, whole, codecs, limits)?;
     let size = pixel.size();
     for (y, row) in out.chunks_exact_mut(region.w * size).enumerate() {
         for (x, place) in row.chunks_exact_mut(size).enumerate() {
