@@ -234,7 +234,7 @@ impl StepWork {
                 .collect();
             finished.fields.push(match &area.expected {
                 // All were bad: no samples, of the shape that they would have had.
-                Some(_) if members.is_empty() => self.whole_area(area, 0),
+                Some(_) if members.is_empty() => layout.whole_area(area, 0),
                 _ => self.gather(members)?,
             });
         }
