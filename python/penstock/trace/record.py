@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import weakref
 from contextlib import contextmanager
+from time import perf_counter_ns as _now
 from typing import TYPE_CHECKING, Any
 
 from penstock.trace.spans import DEFAULT_CAPACITY, Span, Trace
@@ -69,16 +69,20 @@ class Recording(Trace):
         """Iterates ``loader`` once: an epoch of ``wait`` and ``step`` spans, with samples and bytes of each batch."""
         self._epoch += 1
         self._step = 0
+        number = 0
         asked = self.now()
-        for number, batch in enumerate(loader):
+        for batch in loader:
             came = self.now()
             self._step = number
             samples, size = measure(batch)
             self.add("wait", self._epoch, number, asked, came, samples, size)
             given = self.now()
             yield batch
+            # Only the trainer decides how long a batch lives: while the next one is made its memory may be free.
+            del batch
             asked = self.now()
             self.add("step", self._epoch, number, given, asked, samples)
+            number += 1  # noqa: SIM113 - enumerate keeps the batch in its pair
 
     _step = -1
 
@@ -130,11 +134,11 @@ class _Marker:
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter_ns()
+        start = _now()
         try:
             yield
         finally:
-            self._spool.add(stage, start, time.perf_counter_ns(), samples=1, bytes=0, sample=-1)
+            self._spool.add(stage, start, _now(), samples=1, bytes=0, sample=-1)
 
 
 class _TimedCollate:
@@ -142,9 +146,9 @@ class _TimedCollate:
         self._function, self._spool = function, spool
 
     def __call__(self, samples: Any) -> Any:
-        start = time.perf_counter_ns()
+        start = _now()
         batch = self._function(samples)
-        end = time.perf_counter_ns()
+        end = _now()
         _, size = measure(batch)
         count = len(samples) if hasattr(samples, "__len__") else 1
         self._spool.add("collate", start, end, samples=count, bytes=size, sample=-1)
@@ -167,29 +171,29 @@ class _Timed:
         return len(self._inner)
 
     def _several(self, indices: Any) -> Any:
-        start = time.perf_counter_ns()
+        start = _now()
         values = self._inner.__getitems__(indices)
-        end = time.perf_counter_ns()
+        end = _now()
         self._spool.add("get", start, end, samples=len(values), bytes=measure(values)[1], sample=-1)
         return values
 
 
 class _TimedMap(_Timed):
     def __getitem__(self, index: Any) -> Any:
-        start = time.perf_counter_ns()
+        start = _now()
         value = self._inner[index]
-        end = time.perf_counter_ns()
-        sample = index if isinstance(index, int) else -1
-        self._spool.add("get", start, end, samples=1, bytes=measure(value)[1], sample=sample)
+        end = _now()
+        size = getattr(value, "nbytes", None)
+        if type(size) is not int:
+            size = measure(value)[1]
+        self._spool.add("get", start, end, 1, size, index if isinstance(index, int) else -1)
         return value
 
 
 class _TimedIterable(_Timed):
     def __iter__(self) -> Iterator[Any]:
-        start = time.perf_counter_ns()
+        start = _now()
         for value in self._inner:
-            self._spool.add(
-                "get", start, time.perf_counter_ns(), samples=1, bytes=measure(value)[1], sample=-1
-            )
+            self._spool.add("get", start, _now(), samples=1, bytes=measure(value)[1], sample=-1)
             yield value
-            start = time.perf_counter_ns()
+            start = _now()
