@@ -1,0 +1,98 @@
+"""penstock far from its data: the Loader, the drop-in, and torch's DataLoader on the drop-in's very Dataset."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "far"))
+
+import torch
+from _meter import Place, System, main, more
+from objects import Objects
+
+import penstock
+from penstock.torch import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Setting = dict[str, Any]
+
+
+def loader(place: Place, setting: Setting) -> Iterator[int]:
+    """Epochs of the Loader over the plain objects; nothing is tuned."""
+    epochs = setting.get("epochs", 1000)
+    source = place["packed"] + "/data" if setting.get("packed") else place["objects"]
+    options = {name: setting[name] for name in ("order", "window") if name in setting}
+    data = penstock.open(f"s3://{source}")
+
+    def batches() -> Iterator[int]:
+        reset_peak()
+        before = memory("VmRSS")
+        with penstock.Loader(data, place["batch"], epochs=epochs, drop_last=epochs > 1, **options) as steps:
+            more["stats"] = steps.stats
+            for batch in steps:
+                assert batch["bin"].shape[1:] == (place["size"],)
+                yield batch.size
+                del batch
+                more["growth_bytes"] = memory("VmHWM") - before
+
+    return batches()
+
+
+def memory(name: str) -> int:
+    """Bytes that ``/proc/self/status`` says under `name`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"the kernel says nothing of {name}")
+
+
+def reset_peak() -> None:
+    """Forget the most memory that was used so far."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _dataset(place: Place) -> Objects:
+    return Objects(place["endpoint"], place["objects"], place["count"], place["size"])
+
+
+def epochs_of(kind: Callable[..., Any]) -> Callable[[Place, Setting], Iterator[int]]:
+    """Epochs of a DataLoader of that kind, in random order."""
+
+    def stream(place: Place, setting: Setting) -> Iterator[int]:
+        setting = {name: value for name, value in setting.items() if name != "rounds"}
+        once = setting.pop("once", False)
+        batches = kind(_dataset(place), place["batch"], shuffle=True, persistent_workers=True, **setting)
+        for _ in range(1) if once else itertools.count():
+            for batch in batches:
+                assert batch.shape[1:] == (place["size"],)
+                yield len(batch)
+                del batch
+
+    return stream
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
+    four = {"num_workers": 4}
+    main(
+        {
+            "penstock": System(loader, [{"order": "strict"}]),
+            "penstock-arrival": System(loader, [{"order": "arrival"}]),
+            "drop-in": System(epochs_of(DataLoader), [four]),
+            "torch": System(epochs_of(torch.utils.data.DataLoader), [{**four, "rounds": 4}]),
+            "torch-unordered": System(
+                epochs_of(torch.utils.data.DataLoader),
+                [
+                    {"num_workers": 16, "rounds": 16, "in_order": False},
+                    {"num_workers": 32, "rounds": 32, "in_order": False},
+                    {"num_workers": 64, "rounds": 64, "in_order": False, "prefetch_factor": 1},
+                ],
+            ),
+        }
+    )
