@@ -7,8 +7,10 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from penstock.arrival import Arrivals, Displaced, Recorder, Replay
 from penstock.errors import ClosedError, StateError
 from penstock.feed import Budget, Feed, FeedOptions
 from penstock.plan import FullShuffle, Plan, Step
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.trace.spans import Trace
     from penstock.transform import Layout, Mode
 
+Order = Literal["strict", "arrival"]
 OnError = Literal["raise", "skip", "retry"]
 
 
@@ -45,6 +48,10 @@ class Loader:
       (``"rgb"``, ``"grey"`` or ``"unchanged"``: as stored).
     - ``window``: memory for batches under way, ``"1GiB"`` or bytes; default: enough to keep every thread busy.
       ``threads``: default one a core, and more while the cores idle because the disk is slow.
+    - ``order``: ``"strict"``, every batch as planned; or ``"arrival"``, for far storage: what arrives fills the oldest open
+      batch, so that one slow request holds up none. A sample comes at most ``max_displacement`` batches before or after
+      its own, in the same epoch, on the same rank. ``record``: a file that the order is written to; ``replay``: such a file,
+      whose order is repeated. With several ranks each has a file of its own: ``{rank}`` in the name is filled in.
     - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
       where it is installed.
     - ``rank``, ``world``: default from torch.distributed where that is initialised, else 0 of 1.
@@ -78,6 +85,10 @@ class Loader:
         mode: Mode = "rgb",
         window: int | str | None = None,
         threads: int | None = None,
+        order: Order = "strict",
+        max_displacement: int = 16,
+        record: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         device: str | None = None,
         arrays: Arrays = "auto",
         rank: int | None = None,
@@ -104,6 +115,12 @@ class Loader:
             raise ValueError(f"timeout is {timeout}; it is a number of seconds above 0")
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}; it is at least 1, or None to have it tuned")
+        if order not in ("strict", "arrival"):
+            raise ValueError(f'order is {order!r}; it is "strict" or "arrival"')
+        if max_displacement < 0:
+            raise ValueError(f"max_displacement is {max_displacement}; it is a number of batches, 0 or more")
+        if replay is not None and (order == "arrival" or record is not None):
+            raise ValueError("replay repeats an order that was recorded: leave out order and record")
         rank, world = _ranks(rank, world)
         self.dataset = dataset
         self.epochs = epochs
@@ -114,7 +131,14 @@ class Loader:
         self._device = None if device in (None, "cpu") else device
         self._timeout = timeout
         self._trace_path = None if isinstance(trace, int) else os.fspath(trace)
-        self._state = LoaderState.fresh(dataset.fingerprint(), self.plan.state())
+        fingerprint = dataset.fingerprint()
+        recorded = {"dataset": fingerprint, "plan": dict(self.plan.state()), "rank": rank, "world": world}
+        if replay is not None:
+            self.plan = Replay(self.plan, _of_rank(replay, rank, world), recorded)
+        self._state = LoaderState.fresh(fingerprint, self.plan.state(), rank, world)
+        self._recorder = None if record is None else Recorder(_of_rank(record, rank, world), recorded)
+        self._order = order
+        self._arrivals: Arrivals | None = None
         self._resumed = False
         self._closed = False
         self._pid = os.getpid()
@@ -139,6 +163,7 @@ class Loader:
                 max_bytes=max_bytes,
                 trace=trace if isinstance(trace, int) else DEFAULT_CAPACITY,
                 world=world,
+                displacement=max_displacement if order == "arrival" else None,
             ),
         )
         self._iteration: weakref.ref[Iterator[Batch]] | None = None
@@ -164,6 +189,10 @@ class Loader:
         self._resumed = False
         self._state = state
         last = state.epoch + 1 if self.epochs is None else self.epochs
+        self._arrivals = None
+        if self._order == "arrival" or self._recorder is not None or state.displaced:
+            self._arrivals = Arrivals(self.plan, self.dataset.catalog.ids, places=self._recorder is not None)
+            self._arrivals.begin(state.displaced)
         iteration = self._run(state.epoch, state.step, last)
         self._iteration = weakref.ref(iteration)
         return iteration
@@ -183,7 +212,7 @@ class Loader:
         trace = self._feed.trace
         try:
             for batch in batches:
-                self._state = self._state.after(batch.epoch, batch.step, self.plan.steps_per_epoch)
+                self._count(batch)
                 given = trace.now()
                 yield batch
                 trace.add("step", batch.epoch, batch.step, given, trace.now(), batch.size)
@@ -195,9 +224,23 @@ class Loader:
             if os.getpid() == self._pid and not self._closed:
                 self._feed.discard()
 
+    def _count(self, batch: Batch) -> None:
+        displaced = None
+        if self._arrivals is not None:
+            moves = self._arrivals.handed_out(batch)
+            displaced = self._arrivals.displaced
+            if self._recorder is not None:
+                self._recorder.add(batch.epoch, batch.step, moves)
+        self._state = self._state.after(batch.epoch, batch.step, self.plan.steps_per_epoch, displaced)
+
     def _steps(self, epoch: int, step: int, last: int) -> Iterator[Step]:
+        arrivals, displaced = self._arrivals, self._state.displaced
         for number in range(epoch, last):
-            yield from self.plan.steps(number, step if number == epoch else 0)
+            start = step if number == epoch else 0
+            if arrivals is None:
+                yield from self.plan.steps(number, start)
+            else:
+                yield from arrivals.steps(number, start, displaced if number == epoch else Displaced())
 
     def _staged(self, batch: Batch) -> Batch:
         trace = self._feed.trace
@@ -268,6 +311,8 @@ class Loader:
             self.trace.save(self._trace_path)
         for stage in self._stages:
             stage.close()
+        if self._recorder is not None:
+            self._recorder.close()
         self._feed.close()
 
     def __enter__(self) -> Self:
@@ -313,6 +358,17 @@ def _split(transform: Sequence[Any]) -> tuple[list[Any], list[PerSample | Callab
         if not callable(item) and not isinstance(item, PerSample):
             raise TypeError(f"{item!r} is neither an operation of penstock nor callable")
     return native, python
+
+
+def _of_rank(path: str | os.PathLike[str], rank: int, world: int) -> str:
+    """The name of a rank's own file."""
+    name = os.fspath(path)
+    if "{rank}" in name:
+        return name.replace("{rank}", str(rank))
+    if world == 1:
+        return name
+    whole = Path(name)
+    return os.fspath(whole.with_name(f"{whole.stem}-{rank}{whole.suffix}"))
 
 
 def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:

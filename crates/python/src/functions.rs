@@ -97,12 +97,12 @@ fn decode(
         )?;
         Ok((out, spec))
     })?;
-    decoded.map(|(out, spec)| Array::own(out, &spec)).map_err(
-        |error: CodecError| match error.kind {
+    decoded
+        .map(|(out, spec)| Array::own(out, &spec))
+        .map_err(|error: CodecError| match error.kind {
             CodecErrorKind::Truncated => PyEOFError::new_err(error.message),
             _ => PyValueError::new_err(error.message),
-        },
-    )
+        })
 }
 
 /// Bytes a second that `threads` threads copy from memory into slabs, in pieces of `chunk` bytes, `total` in all:

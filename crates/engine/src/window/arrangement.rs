@@ -124,3 +124,99 @@ impl<T: Clone> Arrangement<T> {
         self.unplaced.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Opens the steps of an epoch and lets its samples arrive as `keys` sorts them, at most `ahead` steps of them open at
+    /// once. Gives, for each sample in the order of arrival, its planned step, the step that got it, and the slot.
+    fn run(
+        sizes: &[usize],
+        displacement: u64,
+        ahead: usize,
+        keys: &[u32],
+    ) -> Vec<(u64, u64, usize)> {
+        let mut arrangement = Arrangement::new(displacement);
+        let mut filled = vec![0; sizes.len()];
+        let mut waiting: BTreeSet<(u32, usize, u64)> = BTreeSet::new();
+        let (mut opened, mut number) = (0, 0);
+        let mut placed = Vec::new();
+        loop {
+            let oldest = (0..sizes.len()).find(|&step| filled[step] < sizes[step]);
+            while opened < sizes.len() && opened < oldest.unwrap_or(0) + ahead {
+                let step = opened as u64;
+                let planned = (0..sizes[opened]).map(|_| step);
+                arrangement.open(step, 7, step, sizes[opened], planned);
+                for _ in 0..sizes[opened] {
+                    waiting.insert((keys[number % keys.len()], number, step));
+                    number += 1;
+                }
+                opened += 1;
+            }
+            let Some((_, _, planned)) = waiting.pop_first() else {
+                return placed;
+            };
+            let (step, slot) = arrangement
+                .place(7, planned)
+                .expect("there are as many slots as samples");
+            filled[step as usize] += 1;
+            placed.push((planned, step, slot));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_slot_is_filled_once_and_nothing_moves_too_far(
+            batch in 1usize..9,
+            steps in 1usize..14,
+            last in 1usize..9,
+            displacement in 0u64..6,
+            ahead in 1usize..16,
+            keys in prop::collection::vec(0u32..1_000, 1..200),
+        ) {
+            let mut sizes = vec![batch; steps];
+            sizes.push(last.min(batch));
+            let placed = run(&sizes, displacement, ahead, &keys);
+            let slots: BTreeSet<(u64, usize)> = placed.iter().map(|&(_, step, slot)| (step, slot)).collect();
+            prop_assert_eq!(slots.len(), sizes.iter().sum::<usize>());
+            for (planned, step, slot) in placed {
+                prop_assert!(slot < sizes[step as usize]);
+                prop_assert!(planned.abs_diff(step) <= displacement, "planned at {planned}, came at {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_arrives_fills_the_oldest_step_and_a_late_sample_waits_for_its_last_chance() {
+        // The first sample of step 0 comes last of all; steps of 2.
+        let keys = [99, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        let placed = run(&[2; 5], 2, 5, &keys);
+        let steps: Vec<u64> = placed.iter().map(|&(_, step, _)| step).collect();
+        // One slot of step 2 is kept for it, the last step that it may come in.
+        assert_eq!(steps, [0, 0, 1, 1, 2, 3, 3, 4, 4, 2]);
+    }
+
+    #[test]
+    fn epochs_do_not_mix() {
+        let mut arrangement = Arrangement::new(8);
+        arrangement.open("end", 0, 9, 2, [9, 9].into_iter());
+        arrangement.open("begin", 1, 0, 2, [0, 0].into_iter());
+        let order = [(1, 0), (0, 9), (1, 0), (0, 9)];
+        let found = order.map(|(epoch, planned)| arrangement.place(epoch, planned).unwrap());
+        assert_eq!(found, [("begin", 0), ("end", 0), ("begin", 1), ("end", 1)]);
+    }
+
+    #[test]
+    fn a_plan_that_asks_for_the_impossible_is_carried_out_all_the_same() {
+        let mut arrangement = Arrangement::new(1);
+        arrangement.open('a', 0, 5, 2, [0, 9].into_iter());
+        assert_eq!(arrangement.place(0, 9), Some(('a', 0)));
+        assert_eq!(arrangement.place(0, 0), Some(('a', 1)));
+        assert_eq!(arrangement.place(0, 0), None);
+    }
+}
