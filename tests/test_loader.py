@@ -218,7 +218,7 @@ def test_a_state_of_something_else_is_refused(arrays: penstock.Dataset, pictures
         ]:
             with wrong, pytest.raises(StateError, match=word):
                 wrong.load_state_dict(state)
-        for broken in ({}, {**state, "version": 99}, {**state, "epoch": -1}, {**state, "plan": 3}):
+        for broken in ({}, [1], 3, {**state, "version": 99}, {**state, "epoch": -1}, {**state, "plan": 3}):
             with pytest.raises(StateError):
                 loader.load_state_dict(broken)
 

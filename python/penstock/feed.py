@@ -23,7 +23,7 @@ from penstock.errors import (
     TruncatedError,
 )
 from penstock.stores import native_store
-from penstock.tensors import as_numpy, as_torch, padded
+from penstock.tensors import as_numpy, as_torch, padded, same_lengths
 from penstock.trace.spans import LoaderTrace
 from penstock.transform import compile_program
 
@@ -240,7 +240,11 @@ class Feed:
         convert: Any = as_torch if self.options.torch else as_numpy
         if not isinstance(arrays, list):
             values[name] = convert(arrays)
-        elif self.options.pad is None:
+            if (
+                self.options.pad is not None and values[name].ndim > 1
+            ):  # they happen to be alike: lengths all the same
+                values[f"{name}.lengths"] = convert(same_lengths(values[name].shape))
+        elif self.options.pad is None or not arrays:
             values[name] = [convert(array) for array in arrays]
         else:
             box, lengths = padded([as_numpy(array) for array in arrays], self.options.pad)

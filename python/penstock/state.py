@@ -63,7 +63,7 @@ class LoaderState:
     @classmethod
     def from_json(cls, state: Mapping[str, Any], like: LoaderState) -> LoaderState:
         """The state, checked to be one of the same dataset and order as ``like``."""
-        if state.get("penstock") != "loader":
+        if not isinstance(state, Mapping) or state.get("penstock") != "loader":
             raise StateError("this is not the state of a penstock Loader")
         if state.get("version") not in (VERSION, DISPLACED_VERSION):
             raise StateError(

@@ -53,3 +53,10 @@ def padded(
     for slot, member in enumerate(members):
         box[slot][tuple(slice(0, length) for length in member.shape)] = member
     return box, shapes[:, 0] if shapes.shape[1] == 1 else shapes
+
+
+def same_lengths(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """What :func:`padded` says of members that are all alike, from the shape of their batch."""
+    if len(shape) == 2:
+        return np.full(shape[0], shape[1], np.int64)
+    return np.tile(np.array(shape[1:], np.int64), (shape[0], 1))

@@ -143,7 +143,7 @@ def _is_catalog(listing: Listing, entry: Entry) -> bool:
     try:
         with listing.reader(entry.key) as read:
             metadata = pq.read_metadata(pa.PythonFile(RangeFile(read, entry.size), "r")).metadata or {}
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):  # ValueError: names that are no UTF-8
         return entry.key == CATALOG_NAME
     return METADATA_KEY in metadata
 

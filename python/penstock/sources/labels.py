@@ -71,6 +71,10 @@ def _read(listing: Listing, entry: Entry, where: str) -> Any:
     try:
         with listing.reader(entry.key) as read:
             table = _parsed(pa.PythonFile(RangeFile(read, entry.size), "r"), entry.key.lower())
+        table.validate(full=True)
+        _ = table.column_names
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{where} is not text in UTF-8 ({error}); save it in that encoding") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CatalogError(f"{where} cannot be read as a table: {error}") from error
     if not table.num_rows:

@@ -53,7 +53,7 @@ def archive_members(listing: Listing, entry: Entry) -> list[Stored]:
         ) from error
     with listing.reader(entry.key) as read:
         for info in infos:
-            if info.is_dir():
+            if info.filename.endswith("/"):  # a folder
                 continue
             if not info.filename.endswith(".npy"):
                 raise CatalogError(
