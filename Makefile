@@ -6,18 +6,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 SUITE ?= local
+SECONDS ?= 60
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.cu')
 # Tests that take long or need servers that are not installed everywhere: SLOW=1.
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup demo test test-rust test-python lint format bench wheel clean
+.PHONY: help setup demo test test-rust test-python lint format bench figures fuzz wheel clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
 	@echo "make test     all Rust and Python tests (SLOW=1: the long ones too)"
 	@echo "make lint     ruff, mypy --strict, cargo fmt, clippy"
 	@echo "make bench    a benchmark suite against its peers: SUITE=$(SUITE) [QUICK=1]"
+	@echo "make fuzz     damaged files through every format and source: SECONDS=$(SECONDS) each"
+	@echo "make figures  the figures of benchmarks/results into README.md and docs/figures.md"
 	@echo "make wheel    a release wheel in dist/"
 
 setup: $(VENV)/.built
@@ -62,6 +65,13 @@ format: $(VENV)/.installed
 
 bench: setup
 	$(BIN)/python benchmarks/$(SUITE).py $(if $(QUICK),--quick) $(ARGS)
+
+figures: setup
+	$(BIN)/python benchmarks/_figures.py
+
+fuzz: setup
+	PENSTOCK_FUZZ_SECONDS=$(SECONDS) $(cargo) test --release -j $(JOBS) -p penstock-codec --test fuzz -- --nocapture
+	PENSTOCK_FUZZ_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/fuzz
 
 wheel: $(VENV)/.installed
 	PATH="$$(scripts/ensure-rust.sh):$$PATH" CARGO_BUILD_JOBS=$(JOBS) $(BIN)/maturin build --release --out dist --quiet

@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import _figures
+
 FOLDER = Path(__file__).resolve().parent / "results"
 _HOLDS = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
 
@@ -101,6 +103,8 @@ class Results:
         path = self.save()
         self._show()
         print(f"\n{path}")
+        if self.folder == FOLDER:
+            _figures.refresh()
         return path
 
     def save(self) -> Path:
