@@ -57,8 +57,8 @@ def with_claims(text: str, reports: list[dict[str, Any]]) -> str:
 def page(reports: list[dict[str, Any]]) -> str:
     """All figures: the claims of each suite, then every row."""
     intro = (
-        "Made by `make figures` from `benchmarks/results/*.json`, which `make bench` writes. Each suite compares within one run,\n"
-        "on one machine, on the same data, every system at its best settings (in the last column)."
+        "Made by `make figures` from `benchmarks/results/*.json`, which `make bench` writes. Each suite compares within one\n"
+        "run, on one machine and the same data, each system at its best settings (in the last column)."
     )
     parts = ["# Figures", intro]
     for report in reports:

@@ -28,11 +28,13 @@ def test_what_does_not_hold_is_always_shown(tmp_path: Path) -> None:
     ]
     machine = {"cpu": "a", "cores": 2, "memory_gib": 1.0}
     report = {"suite": "local", "date": "2026-01-01T", "machine": machine, "rows": [], "claims": claims}
-    text = _figures.with_claims(f"before\n{_figures.BEGIN}\nold\n{_figures.END}\nafter\n", [report])
+    text = _figures.with_claims(
+        f"before\n{_figures.BEGIN}\nwhat was there\n{_figures.END}\nafter\n", [report]
+    )
     assert "| claim 11 | 11 | ≥ 0 | **does not hold** |" in text
     assert "11 of 12 claims hold" in text
     assert "3 more that hold" in text
-    assert "old" not in text
+    assert "what was there" not in text
     assert text.startswith("before")
     assert text.endswith("after\n")
     assert _figures.with_claims(text, [report]) == text

@@ -128,7 +128,7 @@ class Loader:
             len(dataset), batch_size, seed, shuffle=shuffle, drop_last=drop_last, rank=rank, world=world
         )
         native, python = _split(transform)
-        self._device = None if device in (None, "cpu") else device
+        self._device = None if device in (None, "cpu") else _checked_device(str(device))
         self._timeout = timeout
         self._trace_path = None if isinstance(trace, int) else os.fspath(trace)
         fingerprint = dataset.fingerprint()
@@ -369,6 +369,18 @@ def _of_rank(path: str | os.PathLike[str], rank: int, world: int) -> str:
         return name
     whole = Path(name)
     return os.fspath(whole.with_name(f"{whole.stem}-{rank}{whole.suffix}"))
+
+
+def _checked_device(device: str) -> str:
+    """ValueError where the torch that is here has no such GPU."""
+    if device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError(
+                f"device={device!r}: torch {torch.__version__} sees no GPU here (torch.cuda.is_available() is False)"
+            )
+    return device
 
 
 def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:

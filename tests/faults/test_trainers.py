@@ -195,11 +195,11 @@ def test_a_transform_that_never_returns_is_named_at_its_deadline(
     begun = time.monotonic()
     try:
         with (
-            penstock.Loader(pictures, 8, transform=[*CROP, transform], timeout=0.5) as loader,
+            penstock.Loader(pictures, 8, transform=[*CROP, transform], timeout=2) as loader,
             pytest.raises(DeadlineError, match="never_returns has not returned for (sample|step)"),
         ):
             list(loader)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 20
     finally:
         over.set()
 
@@ -209,7 +209,7 @@ def test_a_program_ends_though_its_transform_never_returns(picture_folder: Path)
         import threading, penstock
         def never_returns(fields):
             threading.Event().wait()
-        loader = penstock.Loader(penstock.open({str(picture_folder)!r}), 8, transform=[never_returns], timeout=0.5)
+        loader = penstock.Loader(penstock.open({str(picture_folder)!r}), 8, transform=[never_returns], timeout=3)
         try:
             next(iter(loader))
         except penstock.errors.DeadlineError as error:

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use penstock_codec::{
     CodecError, DType, Draw, FieldSpec, Format, Kind, Limits, Program, Scratch, TensorSpec,
 };
+use penstock_psi::{encode, Image, Level, Options, SampleType};
 
 /// Counts what is allocated, so that a decompression bomb shows.
 struct Counting;
@@ -109,6 +110,25 @@ fn seeds() -> Vec<Seed> {
             name,
             format,
             bytes,
+        });
+    }
+    for (channels, sample_type, level) in [
+        (3, SampleType::U8, Level::Dense),
+        (1, SampleType::U16, Level::Fast),
+        (4, SampleType::U8, Level::Max),
+        (1, SampleType::F32, Level::Dense),
+    ] {
+        let size = 37 * 29 * usize::from(channels) * sample_type.bytes();
+        let smooth: Vec<u8> = (0..size).map(|at| (at / 7 % 253) as u8).collect();
+        let image = Image::interleaved(&smooth, 37, 29, channels, sample_type);
+        let options = Options {
+            level,
+            ..Options::default()
+        };
+        seeds.push(Seed {
+            name: format!("{channels} × {sample_type:?}.psi"),
+            format: Format::Psi,
+            bytes: encode(&image, &options).unwrap(),
         });
     }
     seeds.sort_by(|a, b| a.name.cmp(&b.name));
@@ -265,6 +285,7 @@ fn case(number: u64, seeds: &[Seed], programs: &[String]) -> Case {
     }
     let kind = match (format, random.below(8)) {
         (Format::Npy | Format::NpyDeflate | Format::Raw, 1..) => Kind::Array,
+        (Format::Psi, 1) => Kind::Array,
         (Format::Cls, 1..) => Kind::Scalar,
         (_, 0) => *random.choose(&[Kind::Array, Kind::Bytes, Kind::Scalar, Kind::Mask]),
         (_, 1..=2) => Kind::Mask,

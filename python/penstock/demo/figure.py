@@ -22,7 +22,7 @@ _WINDOW_STEPS = 8
 _COLOURS = {"fetch": "#e8a33d", "decode": "#2f7f8f", "copy": "#2f7f8f", "wait": "#c8442f", "step": "#c9ced6"}
 _MEANING = {
     "fetch": "fetch: bytes of a sample",
-    "decode": "decode, crop, normalise: one stroke a sample",
+    "decode": "decode, crop, normalise",
     "copy": "copy: fetch and decode in one",
     "wait": "wait: the trainer has no batch",
     "step": "step: the network learns",
@@ -36,7 +36,7 @@ def draw(path: Path, batch: Batch, labels: Sequence[str], spans: Sequence[Span],
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 8.4), dpi=110, facecolor=_PAPER)
+    figure = Figure(figsize=(15, 7.6), dpi=110, facecolor=_PAPER)
     FigureCanvasAgg(figure)
     rows = figure.add_gridspec(
         _DOWN + 1,
@@ -44,15 +44,15 @@ def draw(path: Path, batch: Batch, labels: Sequence[str], spans: Sequence[Span],
         height_ratios=[1] * _DOWN + [1.75],
         left=0.065,
         right=0.985,
-        top=0.86,
-        bottom=0.09,
-        hspace=0.24,
+        top=0.855,
+        bottom=0.085,
+        hspace=0.2,
         wspace=0.06,
     )
-    figure.text(0.015, 0.945, "penstock demo", fontsize=21, weight="bold", color=_INK)
+    figure.text(0.015, 0.935, "penstock demo", fontsize=21, weight="bold", color=_INK)
     figure.text(
         0.015,
-        0.905,
+        0.893,
         f"{outcome.images_per_second:,.0f} images/s through the training step   ·   the trainer waited "
         f"{outcome.waited_share:.1%} of the time   ·   {outcome.accuracy:.0%} of unseen pictures named rightly",
         fontsize=12.5,
@@ -94,11 +94,9 @@ def _timeline(axes: Any, spans: Sequence[Span]) -> None:
                 for span in inside
                 if span.stage == stage and span.thread == thread
             ]
-            edge = (
-                {"edgecolor": _PAPER, "linewidth": 0.4}
-                if stage in ("decode", "copy", "step")
-                else {"linewidth": 0}
-            )
+            # Edges keep strokes apart where there is room for them; narrow strokes would be nothing but edge.
+            wide = bars and sum(width for _, width in bars) / len(bars) > (end - begin) / 1e6 / 300
+            edge = {"edgecolor": _PAPER, "linewidth": 0.4} if wide else {"linewidth": 0}
             axes.broken_barh(bars, (lane - 0.36, 0.72), facecolor=_COLOURS[stage], **edge)
     for span in inside:
         if span.stage == "step" and span.start_ns >= begin and span.end_ns <= end:
