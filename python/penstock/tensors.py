@@ -15,14 +15,17 @@ Arrays = Literal["auto", "torch", "numpy"]
 
 
 def torch_wanted(arrays: Arrays) -> bool:
-    """Whether batches hold torch tensors: asked for, or ``auto`` and torch is installed."""
+    """Whether batches hold torch tensors: asked for, or ``auto`` and torch is installed. Then torch is imported."""
     if arrays == "torch" and importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError('arrays="torch" needs torch, which is not installed: pip install torch')
     if arrays not in ("auto", "torch", "numpy"):
         raise ValueError(f'arrays is {arrays!r}; it is "auto", "torch" or "numpy"')
-    return arrays == "torch" or (
+    wanted = arrays == "torch" or (
         arrays == "auto" and ("torch" in sys.modules or importlib.util.find_spec("torch") is not None)
     )
+    if wanted:
+        import torch  # noqa: F401 - seconds, which belong here and not under the first batch's deadline
+    return wanted
 
 
 def as_numpy(array: _native.Array) -> np.ndarray[Any, Any]:
