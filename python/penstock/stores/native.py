@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock import _native
 from penstock.errors import StoreError
+from penstock.stores.registry import own_store
 
 if TYPE_CHECKING:
     from penstock.dataset import StoreSpec
@@ -27,6 +28,8 @@ def native_store(spec: StoreSpec | Store | str, objects: int = 0) -> _native.Sto
     if len(parts.scheme) <= 1:  # none, or a drive letter
         return _native.Store.local(uri, objects)
     options = {} if isinstance(spec, str) else dict(spec.options)
+    if (own := own_store(uri, options)) is not None:
+        return _native.Store.python(own, type(own).__name__)
     try:
         return _native.Store.object(uri, options)
     except OSError as error:
