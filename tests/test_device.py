@@ -140,6 +140,23 @@ def test_each_slab_is_pinned_once_and_unpinned_at_the_close(cuda: FakeCuda, arra
     assert cuda.registered == {}
 
 
+def test_where_the_trainer_uses_cuda_batches_are_pinned_for_copies_of_its_own(
+    cuda: FakeCuda, array_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = penstock.open(array_folder)
+    with penstock.Loader(data, 10) as loader:
+        list(loader)
+        assert cuda.registered == {}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with penstock.Loader(data, 10) as loader:
+        list(loader)
+        assert cuda.registered
+    assert cuda.registered == {}
+    with penstock.Loader(data, 10, arrays="numpy") as loader:
+        list(loader)
+        assert cuda.registered == {}
+
+
 def test_memory_that_cannot_be_pinned_is_used_as_it_is(cuda: FakeCuda, array_folder: Path) -> None:
     cuda.refuse = True
     with penstock.Loader(penstock.open(array_folder), 10, device="cuda:0") as loader:

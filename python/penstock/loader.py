@@ -52,8 +52,8 @@ class Loader:
       batch, so that one slow request holds up none. A sample comes at most ``max_displacement`` batches before or after
       its own, in the same epoch, on the same rank. ``record``: a file that the order is written to; ``replay``: such a file,
       whose order is repeated. With several ranks each has a file of its own: ``{rank}`` in the name is filled in.
-    - ``device``: ``"cuda"`` copies batches ahead on a side stream. ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch
-      where it is installed.
+    - ``device``: ``"cuda"`` copies batches ahead on a side stream (without it they are pinned where CUDA is in use).
+      ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch where it is installed.
     - ``rank``, ``world``: default from torch.distributed where that is initialised, else 0 of 1.
     - ``on_error``: what a bad sample does: ``"raise"``, ``"skip"`` (leave it out, count it, up to ``error_budget``: a share
       of the samples that a rank gets in an epoch, or a count from 1 on; the same limit on every rank)
@@ -128,6 +128,7 @@ class Loader:
             len(dataset), batch_size, seed, shuffle=shuffle, drop_last=drop_last, rank=rank, world=world
         )
         native, python = _split(transform)
+        torch = torch_wanted("torch" if device not in (None, "cpu") else arrays)
         self._device = None if device in (None, "cpu") else _checked_device(str(device))
         self._timeout = timeout
         self._trace_path = None if isinstance(trace, int) else os.fspath(trace)
@@ -155,8 +156,8 @@ class Loader:
                 window=None if window is None else parse_bytes(window),
                 attempts=attempts if on_error == "retry" else 1,
                 budget=Budget.of(error_budget, -(-len(dataset) // world)) if on_error == "skip" else None,
-                torch=torch_wanted("torch" if self._device else arrays),
-                pinned=self._device is not None and str(self._device).startswith("cuda"),
+                torch=torch,
+                pinned=_pinned(self._device, torch),
                 pad=pad,
                 timeout=timeout,
                 max_pixels=max_pixels,
@@ -381,6 +382,17 @@ def _checked_device(device: str) -> str:
                 f"device={device!r}: torch {torch.__version__} sees no GPU here (torch.cuda.is_available() is False)"
             )
     return device
+
+
+def _pinned(device: str | None, torch: bool) -> bool:  # noqa: FBT001 - one call, above
+    """Whether slabs are pinned: for copies of ours, or since the trainer uses CUDA and will copy itself.
+
+    That CUDA is in use is looked at and never brought about: asking for devices would break CUDA in forked children.
+    """
+    if device is not None:
+        return device.startswith("cuda")
+    cuda = sys.modules.get("torch.cuda") if torch else None
+    return cuda is not None and bool(cuda.is_initialized())
 
 
 def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:
