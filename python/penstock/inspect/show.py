@@ -55,13 +55,13 @@ def show(seen: Inspection, console: Console) -> None:
 def _stored(seen: Inspection, console: Console) -> None:
     table = _table(
         "stored fields",
-        ("field", "kind", "format", "samples", "min", "median", "mean", "max", "total", "crc32c"),
+        ("field", "kind", "format", "samples", "min", "median", "max", "total", "crc"),
     )
     for each in seen.stored:
         sizes = each.sizes
-        shown: tuple[str, ...] = ("?",) * 5
+        shown: tuple[str, ...] = ("?",) * 4
         if sizes is not None:
-            shown = tuple(map(format_bytes, (sizes.min, sizes.median, sizes.mean, sizes.max, sizes.total)))
+            shown = tuple(map(format_bytes, (sizes.min, sizes.median, sizes.max, sizes.total)))
         table.add_row(
             _starred(each.name, starred=each.in_batch),
             each.kind,
@@ -153,8 +153,9 @@ def _starred(name: str, *, starred: bool) -> str:
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:
     table = Table(
-        title=escape(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+        title=escape(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
     for name in columns:
         numeric = name in {"samples", "min", "median", "mean", "max", "total", "missing", "distinct", "id"}
         table.add_column(escape(name), justify="right" if numeric else "left", overflow="fold")
