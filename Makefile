@@ -12,7 +12,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup demo test test-rust test-python lint format bench figures fuzz wheel clean
+.PHONY: help setup demo test test-rust test-python lint format bench figures reference fuzz wheel clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench    a benchmark suite against its peers: SUITE=$(SUITE) [QUICK=1]"
 	@echo "make fuzz     damaged files through every format and source: SECONDS=$(SECONDS) each"
 	@echo "make figures  the figures of benchmarks/results into README.md and docs/figures.md"
+	@echo "make reference  docs/reference.md from the docstrings"
 	@echo "make wheel    a release wheel in dist/"
 
 setup: $(VENV)/.built
@@ -68,6 +69,9 @@ bench: setup
 
 figures: setup
 	$(BIN)/python benchmarks/_figures.py
+
+reference: setup
+	$(BIN)/python scripts/make-reference.py
 
 fuzz: setup
 	PENSTOCK_FUZZ_SECONDS=$(SECONDS) $(cargo) test --release -j $(JOBS) -p penstock-codec --test fuzz -- --nocapture

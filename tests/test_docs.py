@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -44,3 +45,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target, _ in _LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    for module_name in (
+        "penstock",
+        "penstock.errors",
+        "penstock.stores",
+        "penstock.plan",
+        "penstock.testing",
+        "penstock.pack",
+    ):
+        module = importlib.import_module(module_name)
+        names = getattr(module, "__all__", None) or [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module_name
+        ]
+        for name in names:
+            if callable(getattr(module, name)):
+                assert f"\n### {name}\n" in page, f"{module_name}.{name}: run `make reference`"
