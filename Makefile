@@ -72,6 +72,7 @@ figures: setup
 
 reference: setup
 	$(BIN)/python scripts/make-reference.py
+	$(BIN)/ruff format --quiet docs/reference.md
 
 fuzz: setup
 	PENSTOCK_FUZZ_SECONDS=$(SECONDS) $(cargo) test --release -j $(JOBS) -p penstock-codec --test fuzz -- --nocapture
