@@ -113,6 +113,16 @@ def copy_bandwidth(threads: int, chunk: int, total: int) -> float: ...
 class CodecFailure(Exception):
     """What is wrong with a file: ``(kind, text, number of the file)``."""
 
+def psi_manifest(
+    blob: Buffer, requests: Buffer, warps: int, max_bytes: int
+) -> tuple[bytes, int, list[tuple[int, int, bool, bool, int, int]]]:
+    """What the GPU's kernels are told of a batch of files in ``blob``.
+
+    Gives the manifest, where its blocks start, and the launches as (bits of a coded word, channels of a tile, whether there are
+    tables, whether samples are plain bytes, first block, blocks). An int64 row of ``requests`` for each file: see
+    crates/python/src/psi_device.rs.
+    """
+
 def psi_encode(
     samples: Buffer,
     sample_type: str,

@@ -74,7 +74,7 @@ impl Region {
         Region { x: 0, y: 0, z: 0, width: info.width, height: info.height, depth: info.depth }
     }
 
-    fn check(&self, info: &Info) -> Result<()> {
+    pub(crate) fn check(&self, info: &Info) -> Result<()> {
         for (what, start, size, side) in [
             ("x", self.x, self.width, info.width),
             ("y", self.y, self.height, info.height),

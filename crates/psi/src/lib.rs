@@ -20,6 +20,7 @@ mod choose;
 mod chunks;
 mod color;
 mod decode;
+pub mod device;
 mod encode;
 mod error;
 mod hash;

@@ -5,6 +5,7 @@ mod functions;
 mod keys;
 mod pipeline;
 mod psi;
+mod psi_device;
 mod store;
 
 use pyo3::prelude::*;
@@ -18,5 +19,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pipeline::Finished>()?;
     module.add_class::<store::Store>()?;
     psi::add_to(module)?;
+    module.add_function(wrap_pyfunction!(psi_device::psi_manifest, module)?)?;
     functions::add_to(module)
 }

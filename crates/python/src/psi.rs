@@ -21,7 +21,7 @@ pyo3::create_exception!(
     "What is wrong with a file: (kind, text, number of the file)."
 );
 
-fn failure(error: Error, number: usize) -> PyErr {
+pub(crate) fn failure(error: Error, number: usize) -> PyErr {
     let kind = match error {
         Error::Truncated { .. } => "truncated",
         Error::Checksum(_) => "checksum",
@@ -32,10 +32,10 @@ fn failure(error: Error, number: usize) -> PyErr {
 }
 
 /// A file in the memory of a Python object.
-struct File(PyUntypedBuffer);
+pub(crate) struct File(PyUntypedBuffer);
 
 impl File {
-    fn get(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn get(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(object)?;
         if !buffer.is_c_contiguous() {
             return Err(PyValueError::new_err(
@@ -45,7 +45,7 @@ impl File {
         Ok(Self(buffer))
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         let (start, length) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
         if length == 0 {
             return &[];

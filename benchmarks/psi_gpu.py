@@ -1,0 +1,258 @@
+"""PSI on a GPU: exact, how fast the kernels are, and from host memory to the tensor that is trained on.
+
+    make bench SUITE=psi_gpu [ARGS="--data FOLDER_OF_PNG --only kernel"]
+
+Sections: ``verify``, ``kernel``, ``transfer``. Kernel times are medians of device events around the launches alone, over
+inputs larger than the caches. Run it where there is a GPU; nothing is installed or downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from _psi_pictures import mosaics, odd_picture, photographs
+from _results import Results, quick
+from penstock import psi
+
+LEVELS = ("fast", "dense", "max")
+
+
+def encoded(pictures: list[np.ndarray], level: str) -> list[bytes]:
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda picture: psi.encode(picture, level=level, threads=1), pictures))
+
+
+def on_device(array: np.ndarray, got, what: str) -> None:
+    import torch
+
+    torch.cuda.synchronize()
+    if not np.array_equal(
+        np.ascontiguousarray(got.cpu().numpy()).view(np.uint8), np.ascontiguousarray(array).view(np.uint8)
+    ):
+        raise SystemExit(f"not the same samples: {what}")
+
+
+def compile_all() -> None:
+    """Every variant that the checks below can meet, on all cores."""
+    from itertools import product
+
+    import torch
+
+    from penstock.psi.gpu.compiler import machine_code
+    from penstock.psi.gpu.variants import Variant
+
+    major, minor = torch.cuda.get_device_capability()
+    variants = [
+        Variant(bits, channels, tables, plain, out)
+        for bits, channels, tables, plain, out in product(
+            (8, 16, 32), (0, 1, 2, 3, 4), (True, False), (True, False), (1, 2, 4, 14)
+        )
+        if not plain or (bits == 8 and out in (1, 14))
+    ]
+    start = time.perf_counter()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda variant: machine_code(variant, f"sm_{major}{minor}"), variants))
+    print(f"{len(variants)} variants compiled in {time.perf_counter() - start:.1f} s")
+
+
+def verify(results: Results, cases: int) -> None:
+    """Whole pictures, regions, mirror images and types against what was encoded; damage must be an error or the same."""
+    import torch
+
+    from penstock.errors import DataError
+
+    compile_all()
+    random = np.random.default_rng(time.time_ns() % 2**32)
+    done = damaged = 0
+    while done < cases:
+        pictures = [odd_picture(random) for _ in range(64)]
+        for dtype in {picture.dtype for picture in pictures}:
+            some = [picture for picture in pictures if picture.dtype == dtype]
+            levels = [LEVELS[random.integers(3)] for _ in some]
+            files = [psi.encode(p, level=level) for p, level in zip(some, levels, strict=True)]
+            regions, flips, wanted = [], [], []
+            for picture in some:
+                y, x = (int(random.integers(0, side)) for side in picture.shape[:2])
+                h, w = (
+                    int(random.integers(1, s - o + 1)) for s, o in zip(picture.shape[:2], (y, x), strict=True)
+                )
+                whole = random.integers(2) == 0
+                regions.append(None if whole else np.s_[y : y + h, x : x + w])
+                flips.append(bool(random.integers(2)))
+                part = picture if whole else picture[y : y + h, x : x + w]
+                wanted.append(part[:, ::-1] if flips[-1] else part)
+            for layout in ("CHW", "HWC"):
+                got = psi.decode_batch(files, device="cuda", regions=regions, flips=flips, layout=layout)
+                for tensor, array, level in zip(got, wanted, levels, strict=True):
+                    array = array.transpose(2, 0, 1) if layout == "CHW" else array
+                    on_device(array, tensor, f"{array.dtype} {array.shape} {level} {layout}")
+                    done += 1
+            numbers = psi.decode_batch(
+                files,
+                device="cuda",
+                regions=regions,
+                flips=flips,
+                layout="CHW",
+                dtype="float32",
+                scale=0.25,
+                bias=-1.5,
+            )
+            for tensor, array in zip(numbers, wanted, strict=True):
+                with np.errstate(all="ignore"):
+                    # float32 of the sample first, then one rounding.
+                    near = (
+                        array.astype(np.float32).astype(np.float64).transpose(2, 0, 1) * 0.25 - 1.5
+                    ).astype(np.float32)
+                same = np.array_equal(tensor.cpu().numpy(), near, equal_nan=True)
+                if not same:
+                    raise SystemExit(f"not the same numbers: {array.dtype} {array.shape}")
+                done += 1
+            # Damage that the checksums do not see: the kernels must end, stay inside, and say so or give some samples.
+            for file in files[:4]:
+                broken = np.frombuffer(file, np.uint8).copy()
+                for at in random.integers(len(broken) // 2, len(broken), 3):
+                    broken[at] ^= 1 << random.integers(8)
+                for check in (True, False):
+                    try:
+                        psi.decode_batch([broken], device="cuda", verify=check)
+                    except DataError:
+                        damaged += 1
+    torch.cuda.synchronize()
+    print(f"verified {done} pictures, {damaged} damaged ones refused")
+    results.row("verify", "penstock", "pictures_exact", done, "")
+
+
+def time_kernel(
+    files: list[bytes], dtype: str | None, layout: str, repeat: int, *, check: bool
+) -> tuple[float, int]:
+    """Median seconds of the launches alone, and bytes of output."""
+    import torch
+
+    from penstock.psi.gpu.driver import JobRecord, kernel
+    from penstock.psi.gpu.plan import Box, fill, joined, plan
+
+    infos = [psi.info(file) for file in files]
+    boxes = [Box(0, 0, 0, i.width, i.height, i.depth, i.channels) for i in infos]
+    kind = "bits" if dtype is None else dtype
+    out_type = getattr(torch, dtype or str(infos[0].dtype))
+    counts = [b.width * b.height * b.depth * b.channels for b in boxes]
+    starts = (np.cumsum(counts) - counts).tolist()
+    offsets, lengths, total = joined(files)
+    blob = np.zeros(total + 64, np.uint8)
+    fill(blob, files, offsets)
+    made = plan(blob, offsets, lengths, boxes, starts, layout, kind, out_type.itemsize)
+    on_gpu = torch.from_numpy(blob).cuda()
+    manifest = torch.from_numpy(np.frombuffer(made.manifest, np.uint8).copy()).cuda()
+    status = torch.zeros(len(files), dtype=torch.int32, device="cuda")
+    out = torch.empty(sum(counts), dtype=out_type, device="cuda")
+    scale, bias = torch.full((8,), 1 / 128, device="cuda"), torch.full((8,), -1.0, device="cuda")
+    job = JobRecord(
+        blob=on_gpu.data_ptr(), blob_bytes=total, manifest=manifest.data_ptr(), pictures=manifest.data_ptr(),
+        out=out.data_ptr(), status=status.data_ptr(), scale=scale.data_ptr(), bias=bias.data_ptr(), verify=int(check),
+    )  # fmt: skip
+    stream = torch.cuda.current_stream().cuda_stream
+    seconds = []
+    for round_ in range(repeat + 3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for launch in made.launches:
+            job.blocks = manifest.data_ptr() + made.blocks_at + 8 * launch.first_block
+            kernel(launch.variant, 0).launch(job, launch.blocks, stream)
+        end.record()
+        end.synchronize()
+        if round_ >= 3:
+            seconds.append(start.elapsed_time(end) / 1e3)
+    if int(status.max()) != 0:
+        raise SystemExit("the kernels refuse a good file")
+    return statistics.median(seconds or [0.0]), out.numel() * out.element_size()
+
+
+def copy_bandwidth() -> float:
+    """Bytes read plus bytes written a second, of a large copy on the device."""
+    import torch
+
+    source = torch.randint(0, 255, (1 << 31,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    seconds = []
+    for _ in range(12):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        target.copy_(source)
+        end.record()
+        end.synchronize()
+        seconds.append(start.elapsed_time(end) / 1e3)
+    return 2 * source.numel() / statistics.median(seconds)
+
+
+def kernels(results: Results, pictures: list[np.ndarray], repeat: int) -> None:
+    ceiling = copy_bandwidth()
+    results.row("kernel", "device", "copy", ceiling / 1e9, "GB/s", note="read plus written")
+    for name, width, height, count in (("2048x1024", 2048, 1024, 64), ("512x512", 512, 512, 256)):
+        images = mosaics(pictures, count, width, height)
+        raw = sum(image.nbytes for image in images)
+        for level in LEVELS:
+            files = encoded(images, level)
+            packed = sum(len(file) for file in files)
+            case = f"kernel {name} {level}"
+            results.row(case, "penstock", "size", 8 * packed / (raw / 3), "bits/pixel")
+            for label, dtype, check in (
+                ("uint8", None, True),
+                ("uint8, hashes not checked", None, False),
+                ("float16", "float16", True),
+            ):
+                seconds, written = time_kernel(files, dtype, "CHW", repeat, check=check)
+                results.row(
+                    case, label, "decoded", raw / seconds / 1e9, "GB/s", note="uint8 samples a second"
+                )
+                share = (packed + written) / seconds / ceiling
+                results.row(case, label, "share_of_copy", share, "of a copy's bandwidth")
+                if label == "uint8":
+                    targets = (
+                        {"fast": 1000, "dense": 400, "max": 150} if name == "2048x1024" else {"dense": 300}
+                    )
+                    if level in targets:
+                        results.claim(
+                            f"{case}: GB/s of decoded samples", raw / seconds / 1e9, ">=", targets[level]
+                        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", help="a folder of RGB photographs as PNG")
+    parser.add_argument("--only", default="verify,kernel")
+    parser.add_argument("--cases", type=int, default=2000)
+    options, _ = parser.parse_known_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit("this suite needs a CUDA device")
+    print(torch.cuda.get_device_name(), torch.__version__)
+    short = quick()
+    results = Results("psi_gpu", merge=True)
+    sections = options.only.split(",")
+    if "verify" in sections:
+        verify(results, 200 if short else options.cases)
+    pictures = photographs(options.data)
+    if "kernel" in sections:
+        kernels(results, pictures, 5 if short else 20)
+    results.row(
+        "machine",
+        torch.cuda.get_device_name(),
+        "torch",
+        float(torch.__version__.split(".")[0]),
+        torch.__version__,
+    )
+    results.write()
+
+
+if __name__ == "__main__":
+    main()
