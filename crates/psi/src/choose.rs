@@ -132,6 +132,46 @@ pub(crate) fn cheapest(costs: &[[u32; 4]]) -> Vec<u8> {
     costs.iter().map(|four| (0..4u8).min_by_key(|&which| (four[usize::from(which)], which)).unwrap_or(0)).collect()
 }
 
+/// The smallest blocks that [`blocks`] joins.
+pub(crate) const FINEST: (u32, u32) = (2, 2);
+
+/// The size of block, and whether the channels share their predictors, that cost least with the map counted in; and the
+/// predictors. `costs` are those of [`FINEST`] blocks in sixteenths of a bit, for each channel.
+pub(crate) fn blocks(costs: &[Vec<[u32; 4]>], width: usize, height: usize) -> ((u32, u32), Vec<Vec<u8>>) {
+    let mut shared = vec![[0u32; 4]; costs[0].len()];
+    for channel in costs {
+        for (sums, four) in shared.iter_mut().zip(channel) {
+            for (sum, cost) in sums.iter_mut().zip(four) {
+                *sum += cost;
+            }
+        }
+    }
+    let single = [shared];
+    let all = [costs, &single[..]];
+    let sizes = (FINEST.0..=6).flat_map(|wide| (FINEST.1..=6).map(move |tall| (wide, tall)));
+    let total = |maps: &[Vec<[u32; 4]>], block| -> u64 {
+        let joined = maps.iter().flat_map(|map| join(map, width, height, block));
+        joined.map(|four| 2 * 16 + u64::from(four.iter().copied().min().unwrap_or(0))).sum()
+    };
+    let best = sizes.flat_map(|block| all.map(|maps| (maps, block))).min_by_key(|&(maps, block)| total(maps, block));
+    let (maps, block) = best.unwrap_or((costs, FINEST));
+    (block, maps.iter().map(|map| cheapest(&join(map, width, height, block))).collect())
+}
+
+/// Costs of larger blocks from those of [`FINEST`] ones.
+fn join(costs: &[[u32; 4]], width: usize, height: usize, block: (u32, u32)) -> Vec<[u32; 4]> {
+    let fine = width.div_ceil(1 << FINEST.0);
+    let across = width.div_ceil(1 << block.0);
+    let mut out = vec![[0u32; 4]; across * height.div_ceil(1 << block.1)];
+    for (index, four) in costs.iter().enumerate() {
+        let (x, y) = ((index % fine) >> (block.0 - FINEST.0), (index / fine) >> (block.1 - FINEST.1));
+        for (sum, cost) in out[y * across + x].iter_mut().zip(four) {
+            *sum += cost;
+        }
+    }
+    out
+}
+
 /// Unsigned residuals of a plane under the chosen predictors, in the pitch of the tile.
 pub(crate) fn chosen<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32), predictors: &[u8], out: &mut [W]) {
     let across = tile.width.div_ceil(1 << block.0);
@@ -143,33 +183,37 @@ pub(crate) fn chosen<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32
     }
 }
 
-/// The colour transform that makes the tiles cheapest, by the better of two predictors on every fourth row.
-pub(crate) fn transform<W: Word>(tiles: &[&Planes<W>], costs: &Costs) -> u8 {
+/// The colour transform that makes the tiles cheapest, each channel under the best predictor of each block.
+pub(crate) fn transform<W: Word>(tiles: &[Planes<W>], costs: &Costs) -> u8 {
     if tiles.first().is_none_or(|tile| tile.channels < 3) {
         return color::NONE;
     }
-    (0..color::COUNT)
-        .min_by_key(|&transform| {
-            tiles
-                .iter()
-                .map(|tile| {
-                    let tile = tile.transformed(transform);
-                    let mut sum = 0u64;
-                    for channel in 0..3 {
-                        for y in (1..tile.height).step_by(4) {
-                            let mut each = [0u32; 4];
-                            row_residuals(tile.plane(channel), tile.width, y, |_, z| {
-                                each[0] += costs.of(z[0]);
-                                each[2] += costs.of(z[2]);
-                            });
-                            sum += u64::from(each[0].min(each[2]));
-                        }
-                    }
-                    sum
-                })
-                .sum::<u64>()
-        })
-        .unwrap_or(color::NONE)
+    // Channels are weighed one by one: most transforms share most of theirs.
+    let cost = |make: &dyn Fn([W; 3]) -> W| -> u64 {
+        tiles
+            .iter()
+            .map(|tile| {
+                let colours = tile.plane(0).iter().zip(tile.plane(1)).zip(tile.plane(2));
+                let words = colours.map(|((&red, &green), &blue)| make([red, green, blue])).collect();
+                let plane = Planes { words, channels: 1, width: tile.width, height: tile.height };
+                let blocks = fixed_costs(&plane, 0, (3, 3), costs);
+                blocks.iter().map(|four| u64::from(four.iter().copied().min().unwrap_or(0))).sum::<u64>()
+            })
+            .sum()
+    };
+    let (red, green, blue) = (cost(&|rgb| rgb[0]), cost(&|rgb| rgb[1]), cost(&|rgb| rgb[2]));
+    let mut best = (red + green + blue, color::NONE);
+    let ycocg = (0..3).map(|channel| cost(&|rgb| color::forward(color::YCOCG, rgb)[channel])).sum();
+    best = best.min((ycocg, color::YCOCG));
+    let kept = red.min(green) + cost(&|rgb| rgb[0].sub(rgb[1]));
+    let swap = red < green;
+    for share in [8, 10, 12, 14, 16, 6, 4, 2, 0] {
+        if let Some(transform) = color::blending(share, swap) {
+            let blended = cost(&|rgb| color::forward(transform, rgb)[2]);
+            best = best.min((kept + blended, transform));
+        }
+    }
+    best.1
 }
 
 /// [`block_costs`] under the fixed cost of a residual.

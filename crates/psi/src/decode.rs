@@ -116,11 +116,39 @@ pub fn decode_region(
         )));
     }
     strides.check(&region, channels, sample, out.len())?;
+    if header.stored {
+        return stored(&header, &region, out, strides, options.verify);
+    }
     match header.coded_bits {
         8 => typed::<u8>(&header, region, out, strides, scratch, options),
         16 => typed::<u16>(&header, region, out, strides, scratch, options),
         _ => typed::<u32>(&header, region, out, strides, scratch, options),
     }
+}
+
+/// Copies a region of samples that are stored as they are.
+fn stored(header: &Header, region: &Region, out: &mut [u8], strides: Strides, verify: bool) -> Result<()> {
+    let info = &header.info;
+    let body = &header.tile(0, verify)?[tile::HEAD..];
+    if (body.len() as u64) < info.bytes() {
+        return Err(Error::malformed(format!("{} stored bytes where the size needs {}", body.len(), info.bytes())));
+    }
+    let (size, channels) = (info.sample_type.bytes(), usize::from(info.channels));
+    let own = Strides::interleaved(info.width, info.height, info.channels, info.sample_type);
+    for z in 0..region.depth as usize {
+        for y in 0..region.height as usize {
+            let from = (region.z as usize + z) * own.slice
+                + (region.y as usize + y) * own.row
+                + region.x as usize * own.column;
+            let row = &body[from..from + region.width as usize * own.column];
+            for (index, sample) in row.chunks_exact(size).enumerate() {
+                let (x, channel) = (index / channels, index % channels);
+                let to = z * strides.slice + y * strides.row + x * strides.column + channel * strides.channel;
+                out[to..to + size].copy_from_slice(sample);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Decodes a whole image, channels last, into a new buffer.

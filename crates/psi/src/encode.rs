@@ -8,7 +8,8 @@ use crate::choose::{self, Costs, Histograms, Planes, PITCH};
 use crate::color;
 use crate::error::{Error, Result};
 use crate::header::{
-    header_hash, tile_hash, Grid, Info, Place, SampleType, COLUMNS, FIXED, GROUP, LANES, MAGIC, VERSION,
+    header_hash, tile_hash, Grid, Info, Order, Place, SampleType, COLUMNS, FIXED, GROUP, LANES, MAGIC, MOST_DECIMAL,
+    VERSION,
 };
 use crate::store::{Region, Strides};
 use crate::tables::Model;
@@ -83,8 +84,8 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Calls `each` with every sample as an ordered integer, until it says stop.
-    fn ordered(&self, mut each: impl FnMut(u32) -> bool) {
+    /// Calls `each` with the bits of every sample, until it says stop.
+    fn samples(&self, mut each: impl FnMut(u32) -> bool) {
         for z in 0..self.depth as usize {
             for y in 0..self.height as usize {
                 for x in 0..self.width as usize {
@@ -93,7 +94,7 @@ impl<'a> Image<'a> {
                             + y * self.strides.row
                             + x * self.strides.column
                             + channel * self.strides.channel;
-                        if !each(self.sample_type.to_ordered(self.bits(at))) {
+                        if !each(self.bits(at)) {
                             return;
                         }
                     }
@@ -105,31 +106,51 @@ impl<'a> Image<'a> {
 
 /// How samples become coded words.
 struct Mapping {
+    order: Order,
     coded_bits: u32,
     offset: u32,
     shift: u32,
     significant: u32,
+    /// Samples go into the file as they are, not in tiles.
+    stored: bool,
     /// Colours as they stand in the file, and the index of each.
     palette: Vec<u8>,
     index: HashMap<Vec<u8>, u8>,
 }
 
 impl Mapping {
+    /// Samples as they are.
+    fn none(sample: SampleType) -> Self {
+        let bits = 8 * sample.bytes() as u32;
+        Mapping {
+            order: Order { sample, decimal: 0 },
+            coded_bits: bits,
+            offset: 0,
+            shift: 0,
+            significant: bits,
+            stored: false,
+            palette: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+
     fn find(image: &Image) -> Self {
         let container = 8 * image.sample_type.bytes() as u32;
+        let order = Order { sample: image.sample_type, decimal: decimal(image) };
         let (mut low, mut high) = (u32::MAX, 0);
         if image.sample_type == SampleType::U8 {
             (low, high) = (0, 255);
         } else {
-            image.ordered(|value| {
+            image.samples(|bits| {
+                let value = order.to_ordered(bits);
                 (low, high) = (low.min(value), high.max(value));
                 true
             });
         }
         let mut any = 0u32;
         if container > 8 {
-            image.ordered(|value| {
-                any |= value - low;
+            image.samples(|bits| {
+                any |= order.to_ordered(bits) - low;
                 any & 1 == 0
             });
         } else {
@@ -145,8 +166,7 @@ impl Mapping {
         // An 8-bit image is not moved: mapping costs time and wins nothing.
         let (offset, shift) =
             if container == 8 { (if image.sample_type == SampleType::U8 { 0 } else { low }, 0) } else { (low, shift) };
-        let mut mapping =
-            Mapping { coded_bits, offset, shift, significant, palette: Vec::new(), index: HashMap::new() };
+        let mut mapping = Mapping { order, coded_bits, offset, shift, significant, ..Mapping::none(image.sample_type) };
         mapping.find_palette(image);
         mapping
     }
@@ -192,7 +212,27 @@ impl Mapping {
         self.palette = sorted.concat();
         self.index = sorted.into_iter().enumerate().map(|(index, colour)| (colour, index as u8)).collect();
         (self.coded_bits, self.offset, self.shift) = (8, 0, 0);
+        self.order.decimal = 0;
     }
+}
+
+/// The fewest decimal places that hold every sample of a float32 image exactly, as [`Order::decimal`] says it.
+fn decimal(image: &Image) -> u8 {
+    if image.sample_type != SampleType::F32 {
+        return 0;
+    }
+    // The first samples rule out nearly all.
+    (1..=MOST_DECIMAL)
+        .find(|&decimal| {
+            let order = Order { sample: image.sample_type, decimal };
+            let mut kept = true;
+            image.samples(|bits| {
+                kept = order.keeps(bits);
+                kept
+            });
+            kept
+        })
+        .unwrap_or(0)
 }
 
 fn gather(image: &Image, x: usize, y: usize, z: usize, colour: &mut Vec<u8>) {
@@ -225,11 +265,45 @@ pub fn encode(image: &Image, options: &Options) -> Result<Vec<u8>> {
 
 fn encode_at(image: &Image, options: &Options) -> Result<Vec<u8>> {
     let mapping = Mapping::find(image);
-    match mapping.coded_bits {
+    let file = match mapping.coded_bits {
         8 => typed::<u8>(image, &mapping, options),
         16 => typed::<u16>(image, &mapping, options),
         _ => typed::<u32>(image, &mapping, options),
+    }?;
+    // Tiny tiles of noise: their heads and offsets would cost more than half a percent.
+    let samples = u64::from(image.width) * u64::from(image.height) * u64::from(image.depth) * u64::from(image.channels);
+    let bytes = samples * image.sample_type.bytes() as u64;
+    if file.len() as u64 > options.metadata.len() as u64 + bytes + bytes / 200 + 100 {
+        return stored(image, options);
     }
+    Ok(file)
+}
+
+/// The image as it is, behind a header.
+fn stored(image: &Image, options: &Options) -> Result<Vec<u8>> {
+    let mut mapping = Mapping::none(image.sample_type);
+    mapping.stored = true;
+    let info = Info {
+        sample_type: image.sample_type,
+        width: image.width,
+        height: image.height,
+        depth: image.depth,
+        channels: image.channels,
+        volume: image.volume || image.depth > 1,
+        significant_bits: mapping.significant as u8,
+        level: options.level as u8,
+        palette: 0,
+        tile_width: (LANES * COLUMNS) as u32,
+        tile_height: 128,
+        tiles: 1,
+    };
+    let mut body = write::RAW_HEAD.to_vec();
+    image.samples(|bits| {
+        body.extend_from_slice(&bits.to_le_bytes()[..image.sample_type.bytes()]);
+        true
+    });
+    body.resize(body.len().div_ceil(4) * 4, 0);
+    assemble(&info, &mapping, &options.metadata, &[], &[body])
 }
 
 /// Runs `work` for each index below `count` on up to `threads` threads; results in order.
@@ -250,6 +324,9 @@ fn parallel<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + S
     });
     results.into_iter().filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
+
+/// Rows of a tile that the choice of the colour transform looks at.
+const STRIP: usize = 16;
 
 /// A tile after the first pass.
 enum Planned<W> {
@@ -295,13 +372,16 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
     let threads = options.threads.max(1);
     let costs = Costs::new();
     let transform = {
+        // A strip of some tiles is enough to tell.
         let step = tiles.div_ceil(12).max(1);
-        let sampled: Vec<Planes<W>> = if (3..=4).contains(&coded_channels) {
-            (0..tiles).step_by(step).map(|index| load(image, mapping, &place(index))).collect()
-        } else {
-            Vec::new()
+        let strip = |index: usize| {
+            let place = place(index);
+            let skip = (place.height.saturating_sub(STRIP) / 2) & !7;
+            load(image, mapping, &Place { y: place.y + skip, height: (place.height - skip).min(STRIP), ..place })
         };
-        choose::transform(&sampled.iter().collect::<Vec<_>>(), &costs)
+        let colours = (3..=4).contains(&coded_channels);
+        let sampled: Vec<Planes<W>> = if colours { (0..tiles).step_by(step).map(strip).collect() } else { Vec::new() };
+        choose::transform(&sampled, &costs)
     };
     let mut planned = parallel(threads, tiles, |index| {
         let planes = load::<W>(image, mapping, &place(index));
@@ -309,7 +389,7 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
     });
     let mut model = model_of(&planned, coded_channels, threads);
     if options.level == Level::Max {
-        for _ in 0..2 {
+        for _ in 0..3 {
             let Some(current) = &model else { break };
             let lengths = choose::lengths(current);
             planned = parallel(threads, tiles, |index| match &planned[index] {
@@ -389,7 +469,7 @@ fn load<W: Word>(image: &Image, mapping: &Mapping, place: &Place) -> Planes<W> {
                 continue;
             }
             for (x, word) in row.iter_mut().enumerate() {
-                let ordered = image.sample_type.to_ordered(image.bits(start + x * image.strides.column));
+                let ordered = mapping.order.to_ordered(image.bits(start + x * image.strides.column));
                 *word = W::of((ordered.wrapping_sub(mapping.offset)) >> mapping.shift);
             }
         }
@@ -403,9 +483,13 @@ fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level, costs: &Costs)
         return Planned::Done(bytes);
     }
     let raw = write::size_of_raw::<W>(planes.channels, planes.width, planes.height);
-    let transform = if planes.channels >= 3 { transform } else { color::NONE };
-    let coded = planes.transformed(transform);
+    let transform = match (planes.channels, level) {
+        (0..3, _) => color::NONE,
+        (_, Level::Max) => choose::transform(std::slice::from_ref(planes), costs),
+        _ => transform,
+    };
     let block = (3, 3);
+    let coded = planes.transformed(transform);
     let mode = if level == Level::Fast { Mode::Packed } else { Mode::Dense };
     let head = Head { mode, transform, block, planes: planes.channels };
     let maps: Vec<Vec<u8>> = (0..planes.channels)
@@ -436,7 +520,7 @@ fn residuals<W: Word>(coded: &Planes<W>, head: Head, maps: Vec<Vec<u8>>) -> Resi
 /// The contexts in which a decoder will meet the residuals.
 fn contexts<W: Word>(words: &[W], tile: &Planes<W>) -> Vec<u8> {
     let mut out = vec![0u8; tile.height * tile.channels * LANES];
-    let mut energies = Energies::new::<W>(tile.width.div_ceil(COLUMNS));
+    let mut energies = Energies::new::<W>(tile.width.div_ceil(COLUMNS), tile.channels);
     let mut lanes = [[W::default(); LANES]; COLUMNS];
     for y in 0..tile.height {
         for channel in 0..tile.channels {
@@ -456,18 +540,19 @@ fn contexts<W: Word>(words: &[W], tile: &Planes<W>) -> Vec<u8> {
     out
 }
 
-/// Chooses predictors again, by what a residual takes in the tables of the pass before.
+/// Chooses predictors again, by what a residual takes in the tables of the pass before, and the blocks that share one.
 fn again<W: Word>(coded: &Planes<W>, before: &Residuals<W>, model: &Model, lengths: &[Vec<u32>]) -> Residuals<W> {
-    let maps = (0..coded.channels)
+    let costs: Vec<Vec<[u32; 4]>> = (0..coded.channels)
         .map(|channel| {
             let map = &model.of_context[channel * CONTEXTS..][..CONTEXTS];
-            choose::cheapest(&choose::block_costs(coded, channel, before.head.block, |x, y, z| {
+            choose::block_costs(coded, channel, choose::FINEST, |x, y, z| {
                 let context = before.contexts[(y * coded.channels + channel) * LANES + x / COLUMNS];
                 choose::length(&lengths[usize::from(map[usize::from(context)])], z)
-            }))
+            })
         })
         .collect();
-    residuals(coded, before.head, maps)
+    let (block, maps) = choose::blocks(&costs, coded.width, coded.height);
+    residuals(coded, Head { block, planes: maps.len(), ..before.head }, maps)
 }
 
 fn model_of<W: Word>(planned: &[Planned<W>], channels: usize, threads: usize) -> Option<Model> {
@@ -504,7 +589,12 @@ fn assemble(info: &Info, mapping: &Mapping, metadata: &[u8], tables: &[u8], bodi
     let mut out =
         Vec::with_capacity(FIXED + metadata.len() + bodies.iter().map(Vec::len).sum::<usize>() + 8 * bodies.len() + 64);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[VERSION, info.sample_type.code(), mapping.coded_bits as u8, u8::from(info.volume)]);
+    out.extend_from_slice(&[
+        VERSION,
+        info.sample_type.code(),
+        mapping.coded_bits as u8,
+        u8::from(info.volume) | u8::from(mapping.stored) << 1,
+    ]);
     for side in [info.width, info.height, info.depth] {
         out.extend_from_slice(&side.to_le_bytes());
     }
@@ -517,7 +607,7 @@ fn assemble(info: &Info, mapping: &Mapping, metadata: &[u8], tables: &[u8], bodi
     out.extend_from_slice(&u32::try_from(metadata.len()).map_err(|_| too_large())?.to_le_bytes());
     out.extend_from_slice(&(tables.len() as u32).to_le_bytes());
     out.extend_from_slice(&info.tiles.to_le_bytes());
-    out.extend_from_slice(&[info.level, info.significant_bits, 0, 0]);
+    out.extend_from_slice(&[info.level, info.significant_bits, mapping.order.decimal, 0]);
     out.extend_from_slice(&[0; 4]);
     for section in [metadata, &mapping.palette, tables] {
         out.extend_from_slice(section);

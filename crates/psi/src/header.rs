@@ -119,6 +119,51 @@ impl SampleType {
     }
 }
 
+/// How the bits of a sample become an integer whose order is the order of the values, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub sample: SampleType,
+    /// 0, or one more than the number of decimal places of which float32 samples are whole multiples.
+    pub decimal: u8,
+}
+
+/// The most that [`Order::decimal`] can be: 10⁹ is a float32, exactly.
+pub(crate) const MOST_DECIMAL: u8 = 10;
+/// Whole numbers up to here are float32 values.
+const MOST_WHOLE: f64 = 16_777_216.0;
+
+impl Order {
+    fn unit(self) -> f32 {
+        const UNITS: [f32; MOST_DECIMAL as usize] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+        UNITS[usize::from(self.decimal.clamp(1, MOST_DECIMAL)) - 1]
+    }
+
+    #[inline(always)]
+    pub fn to_ordered(self, bits: u32) -> u32 {
+        if self.decimal == 0 {
+            return self.sample.to_ordered(bits);
+        }
+        let whole = (f64::from(f32::from_bits(bits & 0x7FFF_FFFF)) * f64::from(self.unit())).round() as u32;
+        (if bits >> 31 == 0 { whole } else { !whole }) ^ 0x8000_0000
+    }
+
+    #[inline(always)]
+    pub fn sample_bits(self, ordered: u32) -> u32 {
+        if self.decimal == 0 {
+            return self.sample.sample_bits(ordered);
+        }
+        let signed = (ordered ^ 0x8000_0000) as i32;
+        let whole = signed ^ (signed >> 31);
+        (whole as f32 / self.unit()).to_bits() | (signed as u32 & 0x8000_0000)
+    }
+
+    /// Whether a sample survives the way there and back.
+    pub fn keeps(self, bits: u32) -> bool {
+        let size = f64::from(f32::from_bits(bits & 0x7FFF_FFFF)) * f64::from(self.unit());
+        self.decimal == 0 || (size < MOST_WHOLE && self.sample_bits(self.to_ordered(bits)) == bits)
+    }
+}
+
 /// What an image is, read from the header alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
@@ -161,6 +206,9 @@ pub(crate) struct Header<'a> {
     /// Added to a coded word after the shift to give the ordered sample.
     pub offset: u32,
     pub shift: u8,
+    pub order: Order,
+    /// One tile holds all samples as they are.
+    pub stored: bool,
     pub metadata: &'a [u8],
     pub palette: &'a [u8],
     pub tables: &'a [u8],
@@ -208,7 +256,7 @@ impl<'a> Header<'a> {
         if !matches!(coded_bits, 8 | 16 | 32) {
             return Err(Error::malformed(format!("coded width of {coded_bits} bits")));
         }
-        if file[7] > 1 {
+        if file[7] > 3 {
             return Err(Error::Unsupported(format!("flags {:#x} are unknown", file[7])));
         }
         let (width, height, depth) = (u32_at(file, 8), u32_at(file, 12), u32_at(file, 16));
@@ -232,7 +280,8 @@ impl<'a> Header<'a> {
             return Err(Error::malformed(format!("tiles of {tile_width}×{tile_height}")));
         }
         let tiles = u32_at(file, 40);
-        if file[46] != 0 || file[47] != 0 {
+        let order = Order { sample: sample_type, decimal: file[46] };
+        if order.decimal > MOST_DECIMAL || (order.decimal > 0 && sample_type != SampleType::F32) || file[47] != 0 {
             return Err(Error::Unsupported("reserved header bytes are not zero".into()));
         }
         if palette_entries > 0 && coded_bits != 8 {
@@ -260,6 +309,11 @@ impl<'a> Header<'a> {
             * u128::from(height.div_ceil(tile_height))
             * u128::from(depth)
             * u128::from(coded_channels.div_ceil(GROUP as u64));
+        let stored = file[7] & 2 != 0;
+        if stored && (palette_entries, u32_at(file, 24), shift, file[46], u32_at(file, 36)) != (0, 0, 0, 0, 0) {
+            return Err(Error::malformed("samples that are stored as they are, and yet mapped"));
+        }
+        let expected = if stored { 1 } else { expected };
         if u128::from(tiles) != expected {
             return Err(Error::malformed(format!("{tiles} tiles where the size needs {expected}")));
         }
@@ -292,6 +346,8 @@ impl<'a> Header<'a> {
             coded_bits,
             offset: u32_at(file, 24),
             shift,
+            order,
+            stored,
             metadata,
             palette,
             tables,

@@ -1,7 +1,7 @@
 //! Where decoded rows go: from the lane layout and coded words to the caller's samples and strides.
 
 use crate::error::{Error, Result};
-use crate::header::{Header, Place, SampleType, COLUMNS, GROUP, LANES};
+use crate::header::{Header, Order, Place, SampleType, COLUMNS, GROUP, LANES};
 use crate::predict::Row;
 use crate::word::Word;
 
@@ -63,7 +63,7 @@ pub(crate) struct Target<'a> {
     pub out: &'a mut [u8],
     pub strides: Strides,
     pub region: Region,
-    pub sample: SampleType,
+    pub order: Order,
     pub offset: u32,
     pub shift: u32,
     /// Colours, each a run of samples; empty where there is no palette.
@@ -77,7 +77,7 @@ impl<'a> Target<'a> {
             out,
             strides,
             region,
-            sample: header.info.sample_type,
+            order: header.order,
             offset: header.offset,
             shift: u32::from(header.shift),
             palette: header.palette,
@@ -99,7 +99,7 @@ impl<'a> Target<'a> {
             + (row - top) * self.strides.row
             + (place.x + first - left) * self.strides.column;
         let plain = W::BITS == 8
-            && self.sample == SampleType::U8
+            && self.order.sample == SampleType::U8
             && self.offset == 0
             && self.shift == 0
             && self.palette.is_empty();
@@ -112,7 +112,7 @@ impl<'a> Target<'a> {
             }
         }
         if !self.palette.is_empty() {
-            let (size, colour) = (self.sample.bytes(), self.channels * self.sample.bytes());
+            let (size, colour) = (self.order.sample.bytes(), self.channels * self.order.sample.bytes());
             for (step, index) in flat[0][first..last].iter().enumerate() {
                 // An index past the palette stands for its first colour: the checksum says that it was never written.
                 let at = index.get() as usize * colour;
@@ -146,9 +146,9 @@ impl<'a> Target<'a> {
                 self.bytes(start, line, |word| [word.get() as u8]);
                 continue;
             }
-            let (sample, offset, shift) = (self.sample, self.offset, self.shift);
-            let bits = move |word: W| sample.sample_bits((word.get() << shift).wrapping_add(offset));
-            match self.sample.bytes() {
+            let (order, offset, shift) = (self.order, self.offset, self.shift);
+            let bits = move |word: W| order.sample_bits((word.get() << shift).wrapping_add(offset));
+            match self.order.sample.bytes() {
                 1 => self.bytes(start, line, |word| (bits(word) as u8).to_le_bytes()),
                 2 => self.bytes(start, line, |word| (bits(word) as u16).to_le_bytes()),
                 _ => self.bytes(start, line, |word| bits(word).to_le_bytes()),

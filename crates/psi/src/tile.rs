@@ -45,7 +45,7 @@ impl Head {
             other => return Err(Error::Unsupported(format!("tile mode {other} is unknown"))),
         };
         let transform = bytes[1];
-        if transform >= color::COUNT || (transform != color::NONE && channels < 3) {
+        if color::parse(transform).is_none() || (transform != color::NONE && channels < 3) {
             return Err(Error::malformed(format!("colour transform {transform} on {channels} channels")));
         }
         let block = (u32::from(bytes[2] & 15), u32::from(bytes[2] >> 4));
@@ -207,23 +207,25 @@ impl<'a, W: Word> Rebuild<'a, W> {
     fn colours(&self) -> [Row<W>; GROUP] {
         let mut out = self.rows;
         macro_rules! undo {
-            ($transform:expr) => {
+            ($inverse:expr) => {
                 for column in 0..COLUMNS {
                     for lane in 0..LANES {
                         let coded =
                             [self.rows[0][column][lane], self.rows[1][column][lane], self.rows[2][column][lane]];
-                        let rgb = color::inverse($transform, coded);
-                        (out[0][column][lane], out[1][column][lane], out[2][column][lane]) = (rgb[0], rgb[1], rgb[2]);
+                        let [red, green, blue] = $inverse(coded);
+                        (out[0][column][lane], out[1][column][lane], out[2][column][lane]) = (red, green, blue);
                     }
                 }
             };
         }
-        // One loop for each, so that each is a straight line.
-        match self.head.transform {
-            color::AVERAGE => undo!(color::AVERAGE),
-            color::GREEN => undo!(color::GREEN),
-            color::YCOCG => undo!(color::YCOCG),
-            _ => {}
+        let kind = self.head.transform & 15;
+        if let Some(weight) = color::weight(kind) {
+            undo!(|coded| color::unblend(weight, coded));
+        } else if kind == color::YCOCG {
+            undo!(color::unycocg);
+        }
+        if self.head.transform & color::SWAP != 0 {
+            out.swap(0, 1);
         }
         out
     }
@@ -246,7 +248,7 @@ fn dense<W: Word, E: Engine>(
     }
     let lanes = place.width.div_ceil(COLUMNS);
     let mut coder = Coder::new(&body[map_bytes..], lanes, slots)?;
-    let mut energies = Energies::new::<W>(lanes);
+    let mut energies = Energies::new::<W>(lanes, place.channels);
     let mut rebuild = Rebuild::<W>::new(head, &body[..map_bytes], place);
     let (mut contexts, mut tables) = ([0u8; LANES], [0u32; LANES]);
     let mut residuals = [[W::default(); LANES]; COLUMNS];

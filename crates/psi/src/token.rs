@@ -3,7 +3,7 @@
 use crate::header::{COLUMNS, GROUP, LANES};
 use crate::word::Word;
 
-/// Contexts of one channel: 32 levels of what lies above × 8 levels of the channels before.
+/// Contexts of one channel: 32 levels of what lies above × 8 levels of what other channels have.
 pub(crate) const CONTEXTS: usize = 256;
 
 /// Token of an unsigned residual: itself below 16, then exponent and one bit of mantissa.
@@ -20,7 +20,13 @@ pub(crate) fn token(value: u32) -> u32 {
 /// Raw bits that follow a token.
 #[inline(always)]
 pub(crate) fn raw_bits(token: u32) -> u32 {
-    (token >> 1).max(5) - 5
+    // NOTE from the lead, 21:15: direct tokens 12–15 used to carry 1–2 raw bits that were always zero: a bug of the format (about
+    // 0.1–0.2 bpp on Kodak). The kernels do it this way. Please keep (SIMD, docs/psi.md, tests too) and drop this note.
+    if token < 16 {
+        0
+    } else {
+        (token >> 1) - 5
+    }
 }
 
 /// Smallest value of a token.
@@ -44,8 +50,8 @@ pub(crate) fn level(energy: u32) -> u32 {
     }
 }
 
-/// Energies of the residuals of one tile: sums over a lane's four columns, for the two rows above
-/// and for the channels of the current row that are already known.
+/// Energies of the residuals of one tile: sums over a lane's four columns, for the two rows above and for the channels
+/// of the current row that are already known. Channels that the tile does not have count as 0.
 pub(crate) struct Energies {
     above: [[u32; LANES]; GROUP],
     above2: [[u32; LANES]; GROUP],
@@ -54,14 +60,10 @@ pub(crate) struct Energies {
 }
 
 impl Energies {
-    pub fn new<W: Word>(lanes: usize) -> Self {
-        let start = 4 << (W::BITS.min(16) / 4 + 1);
-        Energies {
-            above: [[start; LANES]; GROUP],
-            above2: [[start; LANES]; GROUP],
-            current: [[0; LANES]; GROUP],
-            lanes,
-        }
+    pub fn new<W: Word>(lanes: usize, channels: usize) -> Self {
+        let mut above = [[0; LANES]; GROUP];
+        above[..channels].fill([4 << (W::BITS.min(16) / 4 + 1); LANES]);
+        Energies { above, above2: above, current: [[0; LANES]; GROUP], lanes }
     }
 
     /// Contexts of all lanes for `channel` of the row that comes next.
@@ -75,10 +77,10 @@ impl Energies {
         padded[self.lanes + 1] = above[self.lanes - 1];
         let drop = if W::BITS == 8 { 0 } else { 4 };
         for lane in 0..LANES {
-            let energy = 2 * above[lane] + padded[lane] + padded[lane + 2] + 2 * above2[lane];
+            let energy = 3 * above[lane] + padded[lane] + padded[lane + 2] + above2[lane];
             let before = match channel {
-                0 => 0,
-                2 => (self.current[0][lane] + self.current[1][lane]) >> 1,
+                0 => (self.above[1][lane] + self.above[2][lane]) >> 1,
+                2 => (self.current[0][lane] + 3 * self.current[1][lane]) >> 2,
                 _ => self.current[0][lane],
             };
             let second = (32 - (before >> drop).leading_zeros()).min(7);

@@ -19,10 +19,12 @@ pub trait Word: Copy + Default + PartialEq + Send + Sync + 'static {
     /// Signed residual to unsigned: 0, -1, 1, -2, … become 0, 1, 2, 3, …
     fn zigzag(self) -> Self;
     fn unzigzag(self) -> Self;
+    /// ⌊(weight · self + (16 − weight) · other) / 16⌋ of the unsigned values.
+    fn blend(self, other: Self, weight: u32) -> Self;
 }
 
 macro_rules! word {
-    ($unsigned:ty, $signed:ty) => {
+    ($unsigned:ty, $signed:ty, $wide:ty) => {
         impl Word for $unsigned {
             const BITS: u32 = <$unsigned>::BITS;
             const BYTES: usize = std::mem::size_of::<$unsigned>();
@@ -60,10 +62,15 @@ macro_rules! word {
             fn unzigzag(self) -> Self {
                 (self >> 1) ^ (self & 1).wrapping_neg()
             }
+            #[inline(always)]
+            fn blend(self, other: Self, weight: u32) -> Self {
+                let (mine, its) = (weight as $wide, 16 - weight as $wide);
+                ((mine * <$wide>::from(self) + its * <$wide>::from(other)) >> 4) as $unsigned
+            }
         }
     };
 }
 
-word!(u8, i8);
-word!(u16, i16);
-word!(u32, i32);
+word!(u8, i8, u16);
+word!(u16, i16, u32);
+word!(u32, i32, u64);

@@ -34,8 +34,11 @@ pub(crate) fn size_of_raw<W: Word>(channels: usize, width: usize, height: usize)
     (channels * width * height * W::BYTES).div_ceil(4) * 4 + HEAD
 }
 
+/// The head of tiles that are words as they are.
+pub(crate) const RAW_HEAD: [u8; HEAD] = [Mode::Raw as u8, 0, 0, 0];
+
 pub(crate) fn raw<W: Word>(tile: &Planes<W>) -> Vec<u8> {
-    let mut out = Head { mode: Mode::Raw, transform: 0, block: (0, 0), planes: 0 }.write().to_vec();
+    let mut out = RAW_HEAD.to_vec();
     for channel in 0..tile.channels {
         for row in tile.plane(channel).chunks_exact(PITCH) {
             row[..tile.width].iter().for_each(|&word| put(&mut out, word));

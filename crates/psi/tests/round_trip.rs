@@ -49,6 +49,12 @@ fn the_smallest_images_stay_small() {
 }
 
 #[test]
+fn many_tiny_slices_and_channels_of_noise_do_not_grow() {
+    check(&make(Content::Noise, TYPES[0], (3, 5, 400), 1, 5), &Options::default());
+    check(&make(Content::Noise, TYPES[2], (2, 3, 2), 99, 5), &Options::default());
+}
+
+#[test]
 fn metadata_is_kept_and_the_header_tells_the_shape() {
     let picture = make(Content::FewBits, pictures::TYPES[2], (200, 150, 3), 2, 1);
     let options = Options { metadata: b"{\"spacing\": 0.7}".to_vec(), ..Options::default() };
@@ -67,6 +73,15 @@ fn threads_change_nothing() {
     assert!(one == many, "the number of threads changed the file");
     let options = DecodeOptions { threads: 3, ..DecodeOptions::default() };
     assert!(decode(&one, &options).unwrap() == picture.data);
+}
+
+#[test]
+fn decimal_floats_take_far_less_than_other_floats() {
+    let decimal = check(&make(Content::Decimal, TYPES[5], (300, 200, 1), 1, 1), &Options::default());
+    assert_eq!(decimal[46], 3, "two places");
+    assert!(decimal.len() * 5 < 300 * 200 * 4, "{} bytes", decimal.len());
+    let with_nan = make(Content::Special, TYPES[5], (30, 20, 1), 1, 1);
+    assert_eq!(check(&with_nan, &Options::default())[46], 0);
 }
 
 fn crop(picture: &Picture, region: &Region) -> Vec<u8> {

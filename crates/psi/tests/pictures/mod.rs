@@ -26,9 +26,11 @@ pub enum Content {
     /// Bits that floats treat specially: NaN payloads, infinities, ±0, denormals.
     Special,
     FewBits,
+    /// Values of two decimal places where the type is a float, ±0 among them.
+    Decimal,
 }
 
-pub const CONTENTS: [Content; 8] = [
+pub const CONTENTS: [Content; 9] = [
     Content::Noise,
     Content::Constant,
     Content::Gradient,
@@ -37,6 +39,7 @@ pub const CONTENTS: [Content; 8] = [
     Content::Labels,
     Content::Special,
     Content::FewBits,
+    Content::Decimal,
 ];
 
 #[derive(Clone)]
@@ -131,6 +134,13 @@ pub fn make(
                                 special16[random as usize % special16.len()]
                             }
                         }
+                        Content::Decimal => match sample {
+                            SampleType::F32 => {
+                                let hundredths = (smooth - 100.0) * 3.0 + (random % 5) as f64;
+                                ((hundredths.round() / 100.0) as f32).to_bits()
+                            }
+                            _ => smooth as u32 / 10 * 10,
+                        },
                         Content::FewBits => ((random as u32) & 0xFFF) << 4,
                     };
                     data.extend_from_slice(&value.to_le_bytes()[..bytes]);
@@ -143,7 +153,7 @@ pub fn make(
 
 pub fn any_picture() -> impl Strategy<Value = Picture> {
     let side = prop_oneof![4 => 1u32..40, 3 => 100u32..150, 1 => 250u32..300];
-    let shape = (side.clone(), side, prop_oneof![4 => Just(1u32), 1 => 2u32..4]);
+    let shape = (side.clone(), side, prop_oneof![4 => Just(1u32), 1 => 2u32..4, 1 => 4u32..20]);
     let channels = prop_oneof![3 => Just(1u16), 1 => Just(2), 4 => Just(3), 2 => Just(4), 1 => 5u16..10];
     (proptest::sample::select(&CONTENTS[..]), proptest::sample::select(&TYPES[..]), shape, channels, any::<u64>())
         .prop_map(|(content, sample, shape, channels, seed)| make(content, sample, shape, channels, seed))
