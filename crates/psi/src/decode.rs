@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use crate::error::{Error, Result};
-use crate::header::{Grid, Header, Info, Place};
-use crate::rans::Engine;
-use crate::simd;
+use crate::header::{Grid, Header, Info, Place, GROUP};
+use crate::predict::Row;
+use crate::simd::{self, Engine};
 use crate::store::{Region, Strides, Target};
 use crate::tables::Model;
 use crate::tile;
@@ -273,9 +273,9 @@ fn run_band<W: Word>(
     for group in 0..grid.groups {
         for column in columns.clone() {
             let place = grid.place(band.slice, group, band.row, column);
-            let bytes = header.tile(place.index, options.verify)?;
             let rows = place.height.min((region.y + region.height) as usize - place.y);
-            let work = Tile { bytes, place: &place, coding, rows, target, word: PhantomData::<W> };
+            let verify = options.verify;
+            let work = Tile { header, verify, place: &place, coding, rows, target, word: PhantomData::<W> };
             simd::run(backend, work).map_err(|error| within(error, &place))?;
         }
     }
@@ -294,7 +294,8 @@ fn within(error: Error, place: &Place) -> Error {
 
 /// The work on one tile, for [`simd::run`] to compile once for each set of instructions.
 struct Tile<'a, 'b, W> {
-    bytes: &'a [u8],
+    header: &'a Header<'a>,
+    verify: bool,
     place: &'a Place,
     coding: &'a Coding<'a>,
     rows: usize,
@@ -304,10 +305,16 @@ struct Tile<'a, 'b, W> {
 
 impl<W: Word> simd::Work for Tile<'_, '_, W> {
     #[inline(always)]
-    fn run<E: Engine>(self) -> Result<()> {
-        let (place, target) = (self.place, self.target);
-        tile::decode::<W, E>(self.bytes, place, self.coding.slots, self.coding.of_context, self.rows, &mut |y, rows| {
-            target.store(place, y, rows);
-        })
+    fn run<E: Engine>(mut self) -> Result<()> {
+        let bytes = self.header.tile(self.place.index, self.verify)?;
+        let (place, rows, coding) = (self.place, self.rows, self.coding);
+        tile::decode::<W, E>(bytes, place, coding.slots, coding.of_context, rows, &mut self)
+    }
+}
+
+impl<W: Word> tile::Sink<W> for Tile<'_, '_, W> {
+    #[inline(always)]
+    fn row<E: Engine>(&mut self, y: usize, rows: &[Row<W>; GROUP]) {
+        self.target.store::<W, E>(self.place, y, rows);
     }
 }

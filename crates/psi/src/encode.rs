@@ -533,9 +533,8 @@ fn contexts<W: Word>(words: &[W], tile: &Planes<W>) -> Vec<u8> {
                     lanes[column][lane] = row[lane * COLUMNS + column];
                 }
             }
-            energies.take(channel, &lanes);
+            energies.take(channel, &crate::token::energies(&lanes));
         }
-        energies.next_row(tile.channels);
     }
     out
 }

@@ -11,6 +11,7 @@ fn step(chain: u32, word: u32) -> u32 {
 }
 
 /// Hash of `bytes`, read as little-endian 32-bit words; a last partial word is padded with zeros.
+#[inline(always)]
 pub fn hash(bytes: &[u8]) -> u32 {
     let mut chains: [u32; 32] = std::array::from_fn(|lane| lane as u32 + 1);
     let mut rows = bytes.chunks_exact(128);

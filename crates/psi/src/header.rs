@@ -388,6 +388,7 @@ impl<'a> Header<'a> {
     }
 
     /// The bytes of a tile; with `verify`, only if they are those that were written.
+    #[inline(always)]
     pub fn tile(&self, tile: usize, verify: bool) -> Result<&'a [u8]> {
         let (start, length) = self.tile_range(tile)?;
         let bytes = &self.payload[start..start + length];
@@ -407,6 +408,7 @@ pub(crate) fn header_hash(fixed: &[u8], sections: &[u8]) -> u32 {
 }
 
 /// Hash of a tile's bytes; its number goes in, so that tiles cannot be exchanged.
+#[inline(always)]
 pub(crate) fn tile_hash(tile: usize, bytes: &[u8]) -> u32 {
     hash(bytes) ^ (tile as u32).wrapping_mul(0x85EB_CA6B)
 }

@@ -5,6 +5,7 @@
 //! that is predicted from above.
 
 use crate::header::{COLUMNS, LANES};
+use crate::simd::Engine;
 use crate::word::Word;
 
 /// One row of one channel.
@@ -22,9 +23,12 @@ pub(crate) const HALF: u8 = 3;
 /// Which lanes use which predictor, as masks.
 #[derive(Clone, Copy)]
 pub(crate) struct Masks<W> {
-    above: [W; LANES],
-    plane: [W; LANES],
-    half: [W; LANES],
+    pub above: [W; LANES],
+    pub plane: [W; LANES],
+    pub half: [W; LANES],
+    /// For a running sum in steps of 1, 2, 4, 8 and 16 lanes: whether it flows from that many lanes before to here,
+    /// which no lane between that is predicted from above, nor this one, may stop.
+    pub flows: [[W; LANES]; 5],
 }
 
 impl<W: Word> Masks<W> {
@@ -34,14 +38,27 @@ impl<W: Word> Masks<W> {
     }
 
     pub fn new(predictors: &[u8; LANES]) -> Self {
-        let of = |which: u8| std::array::from_fn(|lane| W::of(if predictors[lane] == which { u32::MAX } else { 0 }));
-        Masks { above: of(ABOVE), plane: of(PLANE), half: of(HALF) }
+        let mask = |on: bool| W::of(if on { u32::MAX } else { 0 });
+        let of = |which: u8| std::array::from_fn(|lane| mask(predictors[lane] == which));
+        let above = of(ABOVE);
+        let mut flows = [[W::default(); LANES]; 5];
+        let mut open: [bool; LANES] = std::array::from_fn(|lane| predictors[lane] != ABOVE);
+        for (step, flow) in flows.iter_mut().enumerate() {
+            let step = 1 << step;
+            for lane in step..LANES {
+                flow[lane] = mask(open[lane]);
+            }
+            for lane in (step..LANES).rev() {
+                open[lane] &= open[lane - step];
+            }
+        }
+        Masks { above, plane: of(PLANE), half: of(HALF), flows }
     }
 }
 
 /// Turns unsigned residuals into samples. `row` holds the row above (zeros above the first) and then this one.
 #[inline(always)]
-pub(crate) fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
+pub(crate) fn reconstruct<W: Word, E: Engine>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
     let up = *row;
     let mut corner = up[COLUMNS - 1];
     corner.copy_within(0..LANES - 1, 1);
@@ -65,17 +82,27 @@ pub(crate) fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &m
         }
     }
     // Across lanes: the left neighbour of a lane's first column.
-    let mut carries = [W::default(); LANES];
-    let mut carry = up[0][0];
-    for lane in 0..LANES {
-        let taken = carry.sub(carry.and(masks.above[lane]));
-        carries[lane] = taken;
-        carry = sums[COLUMNS - 1][lane].add(taken);
-    }
+    let first = up[0][0].sub(up[0][0].and(masks.above[0]));
+    let mut leaving = sums[COLUMNS - 1];
+    leaving[0] = leaving[0].add(first);
+    E::scan(&mut leaving, masks);
+    let mut carries = leaving;
+    carries.copy_within(0..LANES - 1, 1);
+    carries[0] = first;
     for column in 0..COLUMNS {
         for lane in 0..LANES {
-            row[column][lane] = sums[column][lane].add(carries[lane]);
+            let carry = carries[lane].sub(carries[lane].and(masks.above[lane]));
+            row[column][lane] = sums[column][lane].add(carry);
         }
+    }
+}
+
+/// Makes of each lane's own sum what leaves it to the right, one lane after the other.
+#[inline(always)]
+pub(crate) fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
+    for lane in 1..LANES {
+        let before = sums[lane - 1];
+        sums[lane] = sums[lane].add(before.sub(before.and(masks.above[lane])));
     }
 }
 

@@ -5,32 +5,34 @@
 //! 16 raw bits, and (32-bit words only) after the other raw bits, each time all lanes in order.
 
 use crate::error::{Error, Result};
-use crate::header::LANES;
-use crate::tables::SLOT_BITS;
+use crate::header::{COLUMNS, LANES};
+use crate::tables::{SLOTS, SLOT_BITS, TABLES};
 use crate::token::{base, raw_bits};
 use crate::word::Word;
 
 /// Lower bound of a state, and the state in which an encoder starts and a decoder must end.
 pub(crate) const LOWEST: u32 = 1 << 16;
 
+/// Zeros that must follow a stream in memory: more than the words of one row and the reach of one read.
+pub(crate) const PADDING: usize = LANES * COLUMNS * 2 * 3 + 64;
+
 /// The decoder's side of one tile's stream.
 pub(crate) struct Coder<'a> {
     pub states: [u32; LANES],
-    pub words: &'a [u8],
+    /// The words and then [`PADDING`] zeros.
+    pub padded: &'a [u8],
+    /// Bytes of the words.
+    pub end: usize,
+    /// Next byte; never past `end` between rows.
     pub at: usize,
     /// `TABLES * SLOTS` slot words; see [`crate::tables`].
-    pub slots: &'a [u32],
-}
-
-/// One way to run a step; all give the same result.
-pub(crate) trait Engine {
-    /// Decodes one residual in each of the lanes below `active`; the other lanes give 0.
-    fn step<W: Word>(coder: &mut Coder, tables: &[u32; LANES], active: usize, out: &mut [W; LANES]) -> Result<()>;
+    pub slots: &'a [u32; TABLES * SLOTS],
 }
 
 impl<'a> Coder<'a> {
+    /// `stream` ends with [`PADDING`] zeros.
     pub fn new(stream: &'a [u8], lanes: usize, slots: &'a [u32]) -> Result<Self> {
-        if stream.len() < lanes * 4 {
+        if stream.len() < lanes * 4 + PADDING {
             return Err(Error::malformed("a coded tile is shorter than its states"));
         }
         let mut states = [LOWEST; LANES];
@@ -40,13 +42,16 @@ impl<'a> Coder<'a> {
                 return Err(Error::malformed("a coded tile starts with a state below 65536"));
             }
         }
-        Ok(Coder { states, words: &stream[lanes * 4..], at: 0, slots })
+        let slots =
+            slots.try_into().map_err(|_| Error::malformed("a coded tile, but the file has no coding tables"))?;
+        let padded = &stream[lanes * 4..];
+        Ok(Coder { states, padded, end: padded.len() - PADDING, at: 0, slots })
     }
 
     #[inline(always)]
     fn refill(&mut self, lane: usize) -> Result<()> {
         if self.states[lane] < LOWEST {
-            let word = self.words.get(self.at..self.at + 2).ok_or_else(exhausted)?;
+            let word = self.padded[..self.end].get(self.at..self.at + 2).ok_or_else(exhausted)?;
             self.states[lane] = self.states[lane] << 16 | u32::from(u16::from_le_bytes([word[0], word[1]]));
             self.at += 2;
         }
@@ -55,9 +60,53 @@ impl<'a> Coder<'a> {
 
     /// After the last step: every word was used and every state is back where the encoder started.
     pub fn finish(&self) -> Result<()> {
-        let left = self.words.len() - self.at;
+        let left = self.end - self.at;
         if self.states.iter().any(|&state| state != LOWEST) || left > 2 {
             return Err(Error::malformed("a coded tile does not end where it should"));
+        }
+        Ok(())
+    }
+
+    /// Decodes one residual in each of the lanes below `active`, one lane after the other; the other lanes give 0.
+    /// The tables are their first slots, below `TABLES * SLOTS`.
+    #[inline(always)]
+    pub fn step<W: Word>(&mut self, tables: &[u32; LANES], active: usize, out: &mut [W; LANES]) -> Result<()> {
+        let slot_mask = (1u32 << SLOT_BITS) - 1;
+        *out = [W::default(); LANES];
+        if W::BITS == 8 {
+            for lane in 0..active {
+                let state = self.states[lane];
+                let slot = self.slots[(tables[lane] + (state & slot_mask)) as usize];
+                let state = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
+                let raw = slot >> 21 & 7;
+                out[lane] = W::of((slot >> 24) + (state & ((1 << raw) - 1)));
+                self.states[lane] = state >> raw;
+                self.refill(lane)?;
+            }
+            return Ok(());
+        }
+        let mut tokens = [0u32; LANES];
+        for lane in 0..active {
+            let state = self.states[lane];
+            let slot = self.slots[(tables[lane] + (state & slot_mask)) as usize];
+            self.states[lane] = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
+            tokens[lane] = slot >> 21;
+            self.refill(lane)?;
+        }
+        for lane in 0..active {
+            let raw = raw_bits(tokens[lane]).min(16);
+            out[lane] = W::of(base(tokens[lane]) + (self.states[lane] & ((1 << raw) - 1)));
+            self.states[lane] >>= raw;
+            self.refill(lane)?;
+        }
+        if W::BITS == 32 {
+            for lane in 0..active {
+                let raw = raw_bits(tokens[lane]).saturating_sub(16);
+                let high = (self.states[lane] & ((1 << raw) - 1)) << 16;
+                out[lane] = W::of(out[lane].get() + high);
+                self.states[lane] >>= raw;
+                self.refill(lane)?;
+            }
         }
         Ok(())
     }
@@ -66,53 +115,6 @@ impl<'a> Coder<'a> {
 #[cold]
 pub(crate) fn exhausted() -> Error {
     Error::malformed("a coded tile's stream ends early")
-}
-
-/// One lane after the other, in plain checked Rust.
-pub(crate) struct Plain;
-
-impl Engine for Plain {
-    #[inline(always)]
-    fn step<W: Word>(coder: &mut Coder, tables: &[u32; LANES], active: usize, out: &mut [W; LANES]) -> Result<()> {
-        let slot_mask = (1u32 << SLOT_BITS) - 1;
-        *out = [W::default(); LANES];
-        if W::BITS == 8 {
-            for lane in 0..active {
-                let state = coder.states[lane];
-                let slot = coder.slots[(tables[lane] + (state & slot_mask)) as usize];
-                let state = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
-                let raw = slot >> 21 & 7;
-                out[lane] = W::of((slot >> 24) + (state & ((1 << raw) - 1)));
-                coder.states[lane] = state >> raw;
-                coder.refill(lane)?;
-            }
-            return Ok(());
-        }
-        let mut tokens = [0u32; LANES];
-        for lane in 0..active {
-            let state = coder.states[lane];
-            let slot = coder.slots[(tables[lane] + (state & slot_mask)) as usize];
-            coder.states[lane] = (slot & 0x7FF).wrapping_mul(state >> SLOT_BITS).wrapping_add(slot >> 11 & slot_mask);
-            tokens[lane] = slot >> 21;
-            coder.refill(lane)?;
-        }
-        for lane in 0..active {
-            let raw = raw_bits(tokens[lane]).min(16);
-            out[lane] = W::of(base(tokens[lane]) + (coder.states[lane] & ((1 << raw) - 1)));
-            coder.states[lane] >>= raw;
-            coder.refill(lane)?;
-        }
-        if W::BITS == 32 {
-            for lane in 0..active {
-                let raw = raw_bits(tokens[lane]).saturating_sub(16);
-                let high = (coder.states[lane] & ((1 << raw) - 1)) << 16;
-                out[lane] = W::of(out[lane].get() + high);
-                coder.states[lane] >>= raw;
-                coder.refill(lane)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// One residual as the encoder's tables see it.
@@ -157,7 +159,7 @@ impl Backwards {
         self.states[lane] = ((state / symbol.frequency) << SLOT_BITS) + state % symbol.frequency + symbol.start;
     }
 
-    /// One step: the inverse of [`Engine::step`] for the lanes that have a symbol.
+    /// One step: the inverse of [`Coder::step`] for the lanes that have a symbol.
     #[inline(always)]
     pub fn step<W: Word>(&mut self, symbols: &[Symbol]) {
         if W::BITS == 8 {

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::header::{Header, Order, Place, SampleType, COLUMNS, GROUP, LANES};
 use crate::predict::Row;
+use crate::simd::Engine;
 use crate::word::Word;
 
 /// A box of the image, in pixels; `z` and `depth` count slices.
@@ -87,7 +88,7 @@ impl<'a> Target<'a> {
 
     /// Stores the part of row `y` of a tile that lies in the region.
     #[inline(always)]
-    pub fn store<W: Word>(&mut self, place: &Place, y: usize, rows: &[Row<W>; GROUP]) {
+    pub fn store<W: Word, E: Engine>(&mut self, place: &Place, y: usize, rows: &[Row<W>; GROUP]) {
         let row = place.y + y;
         let (top, left) = (self.region.y as usize, self.region.x as usize);
         if row < top || row >= top + self.region.height as usize {
@@ -103,13 +104,22 @@ impl<'a> Target<'a> {
             && self.offset == 0
             && self.shift == 0
             && self.palette.is_empty();
-        let mut flat = [[W::default(); LANES * COLUMNS]; GROUP];
-        for (channel, line) in flat.iter_mut().enumerate().take(place.channels) {
-            for lane in 0..LANES {
-                for column in 0..COLUMNS {
-                    line[lane * COLUMNS + column] = rows[channel][column][lane];
-                }
+        if plain
+            && place.channels == 3
+            && self.strides.column == 3
+            && self.strides.channel == 1
+            && place.first_channel == 0
+        {
+            let [red, green, blue, _] = rows;
+            if let (Some(red), Some(green), Some(blue)) = (W::bytes(red), W::bytes(green), W::bytes(blue)) {
+                let pixels = E::pixels([red, green, blue]);
+                self.out[start..start + 3 * (last - first)].copy_from_slice(&pixels[3 * first..3 * last]);
+                return;
             }
+        }
+        let mut flat = [[W::default(); LANES * COLUMNS]; GROUP];
+        for (line, row) in flat.iter_mut().zip(rows).take(place.channels) {
+            *line = E::flat(row);
         }
         if !self.palette.is_empty() {
             let (size, colour) = (self.order.sample.bytes(), self.channels * self.order.sample.bytes());
@@ -121,21 +131,6 @@ impl<'a> Target<'a> {
                     let to = start + step * self.strides.column + channel * self.strides.channel;
                     self.out[to..to + size].copy_from_slice(value);
                 }
-            }
-            return;
-        }
-        if plain
-            && place.channels == 3
-            && self.strides.column == 3
-            && self.strides.channel == 1
-            && place.first_channel == 0
-        {
-            let out = &mut self.out[start..start + 3 * (last - first)];
-            let colours = flat[0][first..last].iter().zip(&flat[1][first..last]).zip(&flat[2][first..last]);
-            for (pixel, ((r, g), b)) in out.chunks_exact_mut(3).zip(colours) {
-                pixel[0] = r.get() as u8;
-                pixel[1] = g.get() as u8;
-                pixel[2] = b.get() as u8;
             }
             return;
         }

@@ -4,10 +4,16 @@ use crate::color;
 use crate::error::{Error, Result};
 use crate::header::{Place, COLUMNS, GROUP, LANES};
 use crate::predict::{reconstruct, Masks, Row};
-use crate::rans::{Coder, Engine};
-use crate::tables::SLOTS;
+use crate::rans::{Coder, PADDING};
+use crate::simd::Engine;
 use crate::token::{Energies, CONTEXTS};
 use crate::word::Word;
+
+/// What takes the rows of a tile, in order.
+pub(crate) trait Sink<W> {
+    /// Row `y` of the tile, one lane-layout row a channel.
+    fn row<E: Engine>(&mut self, y: usize, rows: &[Row<W>; GROUP]);
+}
 
 /// How a tile is coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +101,7 @@ fn predictors(
     out
 }
 
-/// Lanes that have a sample in the given column of the lane layout.
-#[inline(always)]
-fn active(width: usize, column: usize) -> usize {
-    (width + COLUMNS - 1 - column) / COLUMNS
-}
-
-/// Decodes rows `0..rows` of a tile and hands each to `sink` as one lane-layout row a channel, colours restored.
+/// Decodes rows `0..rows` of a tile and hands each to `sink`, colours restored.
 #[inline(always)]
 pub(crate) fn decode<W: Word, E: Engine>(
     bytes: &[u8],
@@ -109,15 +109,15 @@ pub(crate) fn decode<W: Word, E: Engine>(
     slots: &[u32],
     of_context: &[u8],
     rows: usize,
-    sink: &mut impl FnMut(usize, &[Row<W>; GROUP]),
+    sink: &mut impl Sink<W>,
 ) -> Result<()> {
     let head = Head::parse(bytes, place.channels)?;
     let body = &bytes[HEAD..];
     match head.mode {
-        Mode::Raw => raw::<W>(body, place, rows, sink),
-        Mode::Constant => constant::<W>(body, place, rows, sink),
+        Mode::Raw => raw::<W, E>(body, place, rows, sink),
+        Mode::Constant => constant::<W, E>(body, place, rows, sink),
         Mode::Dense => dense::<W, E>(body, &head, place, slots, of_context, rows, sink),
-        Mode::Packed => packed::<W>(body, &head, place, rows, sink),
+        Mode::Packed => packed::<W, E>(body, &head, place, rows, sink),
     }
 }
 
@@ -137,7 +137,7 @@ fn need(body: &[u8], bytes: usize) -> Result<()> {
     Ok(())
 }
 
-fn raw<W: Word>(body: &[u8], place: &Place, rows: usize, sink: &mut impl FnMut(usize, &[Row<W>; GROUP])) -> Result<()> {
+fn raw<W: Word, E: Engine>(body: &[u8], place: &Place, rows: usize, sink: &mut impl Sink<W>) -> Result<()> {
     need(body, place.width * place.height * place.channels * W::BYTES)?;
     let mut out = [[[W::default(); LANES]; COLUMNS]; GROUP];
     for y in 0..rows {
@@ -147,24 +147,19 @@ fn raw<W: Word>(body: &[u8], place: &Place, rows: usize, sink: &mut impl FnMut(u
                 row[x % COLUMNS][x / COLUMNS] = word(body, first + x);
             }
         }
-        sink(y, &out);
+        sink.row::<E>(y, &out);
     }
     Ok(())
 }
 
-fn constant<W: Word>(
-    body: &[u8],
-    place: &Place,
-    rows: usize,
-    sink: &mut impl FnMut(usize, &[Row<W>; GROUP]),
-) -> Result<()> {
+fn constant<W: Word, E: Engine>(body: &[u8], place: &Place, rows: usize, sink: &mut impl Sink<W>) -> Result<()> {
     need(body, place.channels * W::BYTES)?;
     let mut out = [[[W::default(); LANES]; COLUMNS]; GROUP];
     for (channel, row) in out.iter_mut().enumerate().take(place.channels) {
         *row = [[word(body, channel); LANES]; COLUMNS];
     }
     for y in 0..rows {
-        sink(y, &out);
+        sink.row::<E>(y, &out);
     }
     Ok(())
 }
@@ -199,8 +194,8 @@ impl<'a, W: Word> Rebuild<'a, W> {
     }
 
     #[inline(always)]
-    fn channel(&mut self, channel: usize, residuals: &Row<W>) {
-        reconstruct(residuals, &self.masks[channel], &mut self.rows[channel]);
+    fn channel<E: Engine>(&mut self, channel: usize, residuals: &Row<W>) {
+        reconstruct::<W, E>(residuals, &self.masks[channel], &mut self.rows[channel]);
     }
 
     #[inline(always)]
@@ -239,7 +234,7 @@ fn dense<W: Word, E: Engine>(
     slots: &[u32],
     of_context: &[u8],
     rows: usize,
-    sink: &mut impl FnMut(usize, &[Row<W>; GROUP]),
+    sink: &mut impl Sink<W>,
 ) -> Result<()> {
     let map_bytes = head.map_bytes(place.width, place.height);
     need(body, map_bytes)?;
@@ -247,34 +242,38 @@ fn dense<W: Word, E: Engine>(
         return Err(Error::malformed("a coded tile, but the file has no coding tables for it"));
     }
     let lanes = place.width.div_ceil(COLUMNS);
-    let mut coder = Coder::new(&body[map_bytes..], lanes, slots)?;
+    let stream = padded(&body[map_bytes..]);
+    let mut coder = Coder::new(&stream, lanes, slots)?;
     let mut energies = Energies::new::<W>(lanes, place.channels);
     let mut rebuild = Rebuild::<W>::new(head, &body[..map_bytes], place);
-    let (mut contexts, mut tables) = ([0u8; LANES], [0u32; LANES]);
+    let mut contexts = [0u8; LANES];
     let mut residuals = [[W::default(); LANES]; COLUMNS];
     for y in 0..rows {
         rebuild.start_row(y);
         for channel in 0..place.channels {
             energies.contexts::<W>(channel, &mut contexts);
-            let map: &[u8; CONTEXTS] = of_context[channel * CONTEXTS..][..CONTEXTS]
+            let map = of_context[channel * CONTEXTS..][..CONTEXTS]
                 .try_into()
                 .map_err(|_| Error::malformed("a context map is short"))?;
-            for lane in 0..LANES {
-                tables[lane] = u32::from(map[usize::from(contexts[lane])]) * SLOTS as u32;
-            }
-            for (column, out) in residuals.iter_mut().enumerate() {
-                E::step(&mut coder, &tables, active(place.width, column), out)?;
-            }
-            energies.take(channel, &residuals);
-            rebuild.channel(channel, &residuals);
+            let tables = E::tables(&contexts, map);
+            let sums = E::row(&mut coder, &tables, place.width, &mut residuals)?;
+            energies.take(channel, &sums);
+            rebuild.channel::<E>(channel, &residuals);
         }
-        energies.next_row(place.channels);
-        sink(y, &rebuild.colours());
+        sink.row::<E>(y, &rebuild.colours());
     }
     if rows == place.height {
         coder.finish()?;
     }
     Ok(())
+}
+
+/// A copy with zeros behind it, so that vectors can be read up to its end and past it.
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + PADDING);
+    out.extend_from_slice(bytes);
+    out.resize(bytes.len() + PADDING, 0);
+    out
 }
 
 /// Rows that share a width in packed tiles.
@@ -302,13 +301,66 @@ pub(crate) fn packed_code<W: Word>(bits: u32) -> u8 {
     }
 }
 
+/// The widths and values of a packed tile, as far as they are read.
+pub(crate) struct Packed<'a> {
+    codes: &'a [u8],
+    /// The values and then [`PADDING`] zeros.
+    pub padded: &'a [u8],
+    /// Bytes of the values.
+    end: usize,
+    /// Next byte of the values; never past `end` between bands.
+    pub at: usize,
+    /// Next unit, of which each lane has one.
+    unit: usize,
+    pub lanes: usize,
+}
+
+impl Packed<'_> {
+    /// Bits of a lane's values in the next band.
+    #[inline(always)]
+    pub fn bits<W: Word>(&self, lane: usize) -> u32 {
+        let unit = self.unit + lane;
+        packed_bits::<W>(self.codes[unit / 2] >> (unit % 2 * 4) & 15)
+    }
+
+    /// Goes on to the next band, whose values start at `at`.
+    #[inline(always)]
+    pub fn advance(&mut self, at: usize) -> Result<()> {
+        if at > self.end {
+            return Err(Error::malformed("a packed tile ends early"));
+        }
+        (self.at, self.unit) = (at, self.unit + self.lanes);
+        Ok(())
+    }
+}
+
+/// One lane after the other.
 #[inline(always)]
-fn packed<W: Word>(
+pub(crate) fn unpack_band<W: Word>(packed: &mut Packed, out: &mut [Row<W>; BAND]) -> Result<()> {
+    let mut at = packed.at;
+    for lane in 0..packed.lanes {
+        let bits = packed.bits::<W>(lane);
+        let bytes = 2 * bits as usize;
+        let part = packed.padded[..packed.end].get(at..at + bytes);
+        at += bytes;
+        let mut values = [W::default(); UNIT];
+        unpack(part.ok_or_else(|| Error::malformed("a packed tile ends early"))?, bits, &mut values);
+        for (row, four) in values.chunks_exact(COLUMNS).enumerate() {
+            for (column, &value) in four.iter().enumerate() {
+                out[row][column][lane] = value;
+            }
+        }
+    }
+    packed.advance(at)
+}
+
+#[inline(always)]
+fn packed<W: Word, E: Engine>(
     body: &[u8],
     head: &Head,
     place: &Place,
     rows: usize,
-    sink: &mut impl FnMut(usize, &[Row<W>; GROUP]),
+    sink: &mut impl Sink<W>,
 ) -> Result<()> {
     let map_bytes = head.map_bytes(place.width, place.height);
     let lanes = place.width.div_ceil(COLUMNS);
@@ -316,35 +368,23 @@ fn packed<W: Word>(
     let code_bytes = units.div_ceil(8) * 4;
     need(body, map_bytes + code_bytes)?;
     let (codes, data) = body[map_bytes..].split_at(code_bytes);
+    let values = padded(data);
+    let mut packed = Packed { codes, padded: &values, end: data.len(), at: 0, unit: 0, lanes };
     let mut rebuild = Rebuild::<W>::new(head, &body[..map_bytes], place);
-    let mut band = [[[[W::default(); LANES]; COLUMNS]; GROUP]; BAND];
-    let (mut unit, mut at) = (0, 0);
+    let mut bands = [[[[W::default(); LANES]; COLUMNS]; BAND]; GROUP];
     for y in 0..rows {
         if y % BAND == 0 {
-            for channel in 0..place.channels {
-                for lane in 0..lanes {
-                    let bits = packed_bits::<W>(codes[unit / 2] >> (unit % 2 * 4) & 15);
-                    unit += 1;
-                    let bytes = 2 * bits as usize;
-                    let part = data.get(at..at + bytes).ok_or_else(|| Error::malformed("a packed tile ends early"))?;
-                    at += bytes;
-                    let mut values = [W::default(); UNIT];
-                    unpack(part, bits, &mut values);
-                    for (row, four) in values.chunks_exact(COLUMNS).enumerate() {
-                        for (column, &value) in four.iter().enumerate() {
-                            band[row][channel][column][lane] = value;
-                        }
-                    }
-                }
+            for band in &mut bands[..place.channels] {
+                E::unpack(&mut packed, band)?;
             }
         }
         rebuild.start_row(y);
-        for channel in 0..place.channels {
-            rebuild.channel(channel, &band[y % BAND][channel]);
+        for (channel, band) in bands[..place.channels].iter().enumerate() {
+            rebuild.channel::<E>(channel, &band[y % BAND]);
         }
-        sink(y, &rebuild.colours());
+        sink.row::<E>(y, &rebuild.colours());
     }
-    if rows == place.height && at.div_ceil(4) * 4 != data.len() {
+    if rows == place.height && packed.at.div_ceil(4) * 4 != data.len() {
         return Err(Error::malformed("a packed tile does not end where it should"));
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! The three widths that samples are coded in.
 
+use crate::predict::Row;
+
 /// An unsigned integer of 8, 16 or 32 bits with wrapping arithmetic.
-pub trait Word: Copy + Default + PartialEq + Send + Sync + 'static {
+pub(crate) trait Word: Copy + Default + PartialEq + Send + Sync + 'static {
     /// Bits of the word.
     const BITS: u32;
     /// Bytes of the word.
@@ -21,10 +23,12 @@ pub trait Word: Copy + Default + PartialEq + Send + Sync + 'static {
     fn unzigzag(self) -> Self;
     /// ⌊(weight · self + (16 − weight) · other) / 16⌋ of the unsigned values.
     fn blend(self, other: Self, weight: u32) -> Self;
+    /// The row itself where words are bytes.
+    fn bytes(row: &Row<Self>) -> Option<&Row<u8>>;
 }
 
 macro_rules! word {
-    ($unsigned:ty, $signed:ty, $wide:ty) => {
+    ($unsigned:ty, $signed:ty, $wide:ty, $bytes:expr) => {
         impl Word for $unsigned {
             const BITS: u32 = <$unsigned>::BITS;
             const BYTES: usize = std::mem::size_of::<$unsigned>();
@@ -67,10 +71,14 @@ macro_rules! word {
                 let (mine, its) = (weight as $wide, 16 - weight as $wide);
                 ((mine * <$wide>::from(self) + its * <$wide>::from(other)) >> 4) as $unsigned
             }
+            #[inline(always)]
+            fn bytes(row: &Row<Self>) -> Option<&Row<u8>> {
+                $bytes(row)
+            }
         }
     };
 }
 
-word!(u8, i8, u16);
-word!(u16, i16, u32);
-word!(u32, i32, u64);
+word!(u8, i8, u16, Some);
+word!(u16, i16, u32, |_| None);
+word!(u32, i32, u64, |_| None);
