@@ -5,7 +5,6 @@
 //! that is predicted from above.
 
 use crate::header::{COLUMNS, LANES};
-use crate::simd::Engine;
 use crate::word::Word;
 
 /// One row of one channel.
@@ -58,7 +57,7 @@ impl<W: Word> Masks<W> {
 
 /// Turns unsigned residuals into samples. `row` holds the row above (zeros above the first) and then this one.
 #[inline(always)]
-pub(crate) fn reconstruct<W: Word, E: Engine>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
+pub(crate) fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
     let up = *row;
     let mut corner = up[COLUMNS - 1];
     corner.copy_within(0..LANES - 1, 1);
@@ -85,7 +84,10 @@ pub(crate) fn reconstruct<W: Word, E: Engine>(residuals: &Row<W>, masks: &Masks<
     let first = up[0][0].sub(up[0][0].and(masks.above[0]));
     let mut leaving = sums[COLUMNS - 1];
     leaving[0] = leaving[0].add(first);
-    E::scan(&mut leaving, masks);
+    for lane in 1..LANES {
+        let before = leaving[lane - 1];
+        leaving[lane] = leaving[lane].add(before.sub(before.and(masks.above[lane])));
+    }
     let mut carries = leaving;
     carries.copy_within(0..LANES - 1, 1);
     carries[0] = first;
@@ -94,15 +96,6 @@ pub(crate) fn reconstruct<W: Word, E: Engine>(residuals: &Row<W>, masks: &Masks<
             let carry = carries[lane].sub(carries[lane].and(masks.above[lane]));
             row[column][lane] = sums[column][lane].add(carry);
         }
-    }
-}
-
-/// Makes of each lane's own sum what leaves it to the right, one lane after the other.
-#[inline(always)]
-pub(crate) fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
-    for lane in 1..LANES {
-        let before = sums[lane - 1];
-        sums[lane] = sums[lane].add(before.sub(before.and(masks.above[lane])));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::header::{Header, Order, Place, SampleType, COLUMNS, GROUP, LANES};
 use crate::predict::Row;
-use crate::simd::Engine;
+use crate::simd::{Engine, ROW};
 use crate::word::Word;
 
 /// A box of the image, in pixels; `z` and `depth` count slices.
@@ -113,7 +113,11 @@ impl<'a> Target<'a> {
             let [red, green, blue, _] = rows;
             if let (Some(red), Some(green), Some(blue)) = (W::bytes(red), W::bytes(green), W::bytes(blue)) {
                 let pixels = E::pixels([red, green, blue]);
-                self.out[start..start + 3 * (last - first)].copy_from_slice(&pixels[3 * first..3 * last]);
+                let out = &mut self.out[start..start + 3 * (last - first)];
+                match <&mut [u8; 3 * ROW]>::try_from(&mut *out) {
+                    Ok(out) => *out = pixels,
+                    Err(_) => out.copy_from_slice(&pixels[3 * first..3 * last]),
+                }
                 return;
             }
         }

@@ -3,7 +3,7 @@
 use crate::color;
 use crate::error::{Error, Result};
 use crate::header::{Place, COLUMNS, GROUP, LANES};
-use crate::predict::{reconstruct, Masks, Row};
+use crate::predict::{Masks, Row};
 use crate::rans::{Coder, PADDING};
 use crate::simd::Engine;
 use crate::token::{Energies, CONTEXTS};
@@ -195,7 +195,7 @@ impl<'a, W: Word> Rebuild<'a, W> {
 
     #[inline(always)]
     fn channel<E: Engine>(&mut self, channel: usize, residuals: &Row<W>) {
-        reconstruct::<W, E>(residuals, &self.masks[channel], &mut self.rows[channel]);
+        E::reconstruct(residuals, &self.masks[channel], &mut self.rows[channel]);
     }
 
     #[inline(always)]

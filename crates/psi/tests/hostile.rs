@@ -86,12 +86,13 @@ fn attack(picture: &Picture, bytes: &[u8]) {
     }
 }
 
-/// `PSI_FUZZ_SECONDS=600 cargo test --release -p penstock-psi --test hostile` is the long form.
+/// `PSI_FUZZ_SECONDS=600 PSI_FUZZ_SEED=1 cargo test --release -p penstock-psi --test hostile changed` is the long form.
 #[test]
 fn changed_files_give_errors_or_the_right_pixels() {
     let seconds = std::env::var("PSI_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     let start = Instant::now();
-    let mut random = Random(seconds);
+    let seed = std::env::var("PSI_FUZZ_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let mut random = Random(seed);
     let samples = samples();
     let mut cases = 0u64;
     while start.elapsed() < Duration::from_secs(seconds) {

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::{active, Engine, Work};
 use crate::error::Result;
-use crate::header::LANES;
+use crate::header::{COLUMNS, LANES};
 use crate::predict::{self, Masks, Row};
 use crate::rans::{exhausted, Coder};
 use crate::tables::{SLOTS, SLOT_BITS};
@@ -163,31 +163,75 @@ impl Engine for Avx2 {
     }
 
     #[inline(always)]
-    fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
-        scan(sums, masks);
+    fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
+        reconstruct(residuals, masks, row);
     }
 }
 
-/// The running sum of bytes in five steps; of wider words one lane after the other.
+/// Moves bytes to the next place, across all 32; the first becomes 0.
 #[inline(always)]
-pub(super) fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
+unsafe fn next(bytes: __m256i) -> __m256i {
+    // SAFETY: no memory is touched.
+    unsafe { _mm256_alignr_epi8::<15>(bytes, _mm256_permute2x128_si256::<0x08>(bytes, bytes)) }
+}
+
+/// [`predict::reconstruct`] for bytes, with the running sum in five steps; wider words go the plain way.
+#[inline(always)]
+pub(super) fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
     if W::BITS != 8 {
-        return predict::scan(sums, masks);
+        return predict::reconstruct(residuals, masks, row);
     }
-    // SAFETY: 32 bytes each, for `W` is a byte.
+    // SAFETY: 32 bytes each: lanes of a column, for `W` is a byte.
     unsafe {
-        let mut sum = _mm256_loadu_si256(sums.as_ptr().cast());
+        let low7 = _mm256_set1_epi8(0x7F);
+        let zero = _mm256_setzero_si256();
+        let one = _mm256_set1_epi8(1);
+        let only_first = _mm256_setr_epi32(0xFF, 0, 0, 0, 0, 0, 0, 0);
+        let above = _mm256_loadu_si256(masks.above.as_ptr().cast());
+        let plane = _mm256_loadu_si256(masks.plane.as_ptr().cast());
+        let half = _mm256_loadu_si256(masks.half.as_ptr().cast());
+        let mut up = [zero; COLUMNS];
+        for column in 0..COLUMNS {
+            up[column] = _mm256_loadu_si256(row[column].as_ptr().cast());
+        }
+        let start = _mm256_and_si256(up[0], only_first);
+        let mut north_west = _mm256_or_si256(next(up[COLUMNS - 1]), start);
+        let mut sums = [zero; COLUMNS];
+        let mut left = zero;
+        for column in 0..COLUMNS {
+            let residual = _mm256_loadu_si256(residuals[column].as_ptr().cast());
+            let sign = _mm256_sub_epi8(zero, _mm256_and_si256(residual, one));
+            let residual = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16::<1>(residual), low7), sign);
+            let slope = _mm256_sub_epi8(up[column], north_west);
+            north_west = up[column];
+            // An arithmetic shift of each byte: a logical one of it, and the sign again.
+            let halved = _mm256_or_si256(
+                _mm256_and_si256(_mm256_srli_epi16::<1>(slope), low7),
+                _mm256_andnot_si256(low7, slope),
+            );
+            let known = _mm256_add_epi8(
+                _mm256_and_si256(up[column], above),
+                _mm256_add_epi8(_mm256_and_si256(slope, plane), _mm256_and_si256(halved, half)),
+            );
+            left = _mm256_add_epi8(_mm256_add_epi8(residual, known), _mm256_andnot_si256(above, left));
+            sums[column] = left;
+        }
+        let first = _mm256_andnot_si256(above, start);
+        let mut leaving = _mm256_add_epi8(left, first);
         macro_rules! step {
             ($index:literal, $moved:expr) => {
                 let flow = _mm256_loadu_si256(masks.flows[$index].as_ptr().cast());
-                sum = _mm256_add_epi8(sum, _mm256_and_si256($moved, flow));
+                leaving = _mm256_add_epi8(leaving, _mm256_and_si256($moved, flow));
             };
         }
-        step!(0, _mm256_alignr_epi8::<15>(sum, _mm256_permute2x128_si256::<0x08>(sum, sum)));
-        step!(1, _mm256_alignr_epi8::<14>(sum, _mm256_permute2x128_si256::<0x08>(sum, sum)));
-        step!(2, _mm256_alignr_epi8::<12>(sum, _mm256_permute2x128_si256::<0x08>(sum, sum)));
-        step!(3, _mm256_alignr_epi8::<8>(sum, _mm256_permute2x128_si256::<0x08>(sum, sum)));
-        step!(4, _mm256_permute2x128_si256::<0x08>(sum, sum));
-        _mm256_storeu_si256(sums.as_mut_ptr().cast(), sum);
+        step!(0, next(leaving));
+        step!(1, _mm256_alignr_epi8::<14>(leaving, _mm256_permute2x128_si256::<0x08>(leaving, leaving)));
+        step!(2, _mm256_alignr_epi8::<12>(leaving, _mm256_permute2x128_si256::<0x08>(leaving, leaving)));
+        step!(3, _mm256_alignr_epi8::<8>(leaving, _mm256_permute2x128_si256::<0x08>(leaving, leaving)));
+        step!(4, _mm256_permute2x128_si256::<0x08>(leaving, leaving));
+        let carry = _mm256_andnot_si256(above, _mm256_or_si256(next(leaving), first));
+        for column in 0..COLUMNS {
+            _mm256_storeu_si256(row[column].as_mut_ptr().cast(), _mm256_add_epi8(sums[column], carry));
+        }
     }
 }

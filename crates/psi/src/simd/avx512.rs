@@ -228,8 +228,8 @@ impl Engine for Avx512 {
     }
 
     #[inline(always)]
-    fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
-        avx2::scan(sums, masks);
+    fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
+        avx2::reconstruct(residuals, masks, row);
     }
 
     #[inline(always)]

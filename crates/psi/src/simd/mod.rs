@@ -40,10 +40,10 @@ pub(crate) trait Engine {
         Ok(energies(out))
     }
 
-    /// Makes of each lane's own sum what leaves it to the right, as the masks let it flow; see [`predict::reconstruct`].
+    /// See [`predict::reconstruct`].
     #[inline(always)]
-    fn scan<W: Word>(sums: &mut [W; LANES], masks: &Masks<W>) {
-        predict::scan(sums, masks);
+    fn reconstruct<W: Word>(residuals: &Row<W>, masks: &Masks<W>, row: &mut Row<W>) {
+        predict::reconstruct(residuals, masks, row);
     }
 
     /// Unpacks one channel's residuals of the rows that share widths.
