@@ -22,6 +22,7 @@ from penstock.errors import (
     StoreError,
     TruncatedError,
 )
+from penstock.psi.encoded import Finish, on_device, taken_over
 from penstock.stores import native_store
 from penstock.tensors import as_numpy, as_torch, padded, same_lengths
 from penstock.trace.spans import LoaderTrace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset import Dataset
     from penstock.plan import Step
+    from penstock.psi.encoded import Choice, Encoded
     from penstock.transform import Layout, Mode
 
 _KINDS: dict[str, type[DataError]] = {
@@ -87,6 +89,7 @@ class FeedOptions:
     max_bytes: int
     trace: int
     world: int
+    decode: Choice = "cpu"
     displacement: int | None = None
 
 
@@ -103,6 +106,8 @@ class Feed:
         program = compile_program(
             options.transform, dtype=options.dtype, layout=options.layout, mode=options.mode
         )
+        self._finish = Finish.of(program)
+        self._encoded = on_device(dataset, program, options.decode)
         objects = self._catalog.objects
         self._store_name = str(getattr(dataset.store, "uri", type(dataset.store).__name__))
         self._pipeline = _native.Pipeline(
@@ -111,7 +116,7 @@ class Feed:
             [
                 (
                     field.name,
-                    field.kind,
+                    "encoded" if field.name in self._encoded else field.kind,
                     None if field.dtype is None or field.shape is None else (field.dtype, list(field.shape)),
                 )
                 for field in self._stored
@@ -207,7 +212,10 @@ class Feed:
         ids = np.frombuffer(finished.ids, np.uint64)
         values: dict[str, Any] = {}
         for field, arrays in zip(self._stored, finished.arrays(), strict=True):
-            self._add(values, field.name, arrays)
+            if field.name in self._encoded:
+                values[field.name] = self._files(field.name, arrays, ids, rows)
+            else:
+                self._add(values, field.name, arrays)
         for field in self._columns:
             column = self._catalog.column(field.name, rows)
             if column.dtype == object:
@@ -232,6 +240,24 @@ class Feed:
             world=self.options.world,
             skipped=skipped,
         )
+
+    def _files(self, name: str, arrays: Any, ids: np.ndarray, rows: np.ndarray) -> Encoded:
+        """A field that the device decodes."""
+        if self._pins is not None and arrays:
+            self._pins.pin(arrays[0])
+
+        def named(slot: int, reason: str, kind: type[DataError]) -> DataError:
+            at = self._catalog.addresses(name, rows[slot : slot + 1])
+            key = self._catalog.objects[int(at.object[0])].as_py()
+            where = f"{key} @ {at.offset[0]}" if at.offset[0] else key
+            return kind(reason, id=int(ids[slot]), key=where, store=self._store_name, field=name)
+
+        return taken_over(arrays, self._finish, ids, named)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether batches have fields that are not decoded yet."""
+        return bool(self._encoded)
 
     def _add(self, values: dict[str, Any], name: str, arrays: _native.Array | list[_native.Array]) -> None:
         if self._pins is not None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.batch import Batch
     from penstock.dataset import Dataset
+    from penstock.psi.encoded import Choice
     from penstock.tensors import Arrays
     from penstock.trace.spans import Trace
     from penstock.transform import Layout, Mode
@@ -54,6 +55,8 @@ class Loader:
       whose order is repeated. With several ranks each has a file of its own: ``{rank}`` in the name is filled in.
     - ``device``: ``"cuda"`` copies batches ahead on a side stream (without it they are pinned where CUDA is in use).
       ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch where it is installed.
+    - ``decode``: where PSI pictures are decoded: ``"device"`` hands the files on and decodes on the GPU, ``"cpu"`` does not;
+      ``"auto"`` does so on CUDA where the device can follow the transform (no ColorJitter or Grayscale, no Python callable).
     - ``rank``, ``world``: default from torch.distributed where that is initialised, else 0 of 1.
     - ``on_error``: what a bad sample does: ``"raise"``, ``"skip"`` (leave it out, count it, up to ``error_budget``: a share
       of the samples that a rank gets in an epoch, or a count from 1 on; the same limit on every rank)
@@ -91,6 +94,7 @@ class Loader:
         replay: str | os.PathLike[str] | None = None,
         device: str | None = None,
         arrays: Arrays = "auto",
+        decode: Choice = "auto",
         rank: int | None = None,
         world: int | None = None,
         on_error: OnError = "raise",
@@ -128,6 +132,14 @@ class Loader:
             len(dataset), batch_size, seed, shuffle=shuffle, drop_last=drop_last, rank=rank, world=world
         )
         native, python = _split(transform)
+        if decode not in ("auto", "cpu", "device"):
+            raise ValueError(f'decode is {decode!r}; it is "auto", "cpu" or "device"')
+        if decode == "device" and python:
+            raise ValueError(
+                'decode="device" with a Python callable: callables get decoded pixels on the CPU'
+            )
+        if decode == "auto" and (python or not str(device).startswith("cuda")):
+            decode = "cpu"
         torch = torch_wanted("torch" if device not in (None, "cpu") else arrays)
         self._device = None if device in (None, "cpu") else _checked_device(str(device))
         self._timeout = timeout
@@ -165,6 +177,7 @@ class Loader:
                 trace=trace if isinstance(trace, int) else DEFAULT_CAPACITY,
                 world=world,
                 displacement=max_displacement if order == "arrival" else None,
+                decode=decode,
             ),
         )
         self._iteration: weakref.ref[Iterator[Batch]] | None = None
@@ -210,6 +223,10 @@ class Loader:
             from penstock.device import ahead
 
             batches = ahead(batches, self._device)
+        elif self._feed.encoded:
+            from penstock.psi.encoded import decoded_here
+
+            batches = decoded_here(batches)
         trace = self._feed.trace
         try:
             for batch in batches:

@@ -9,6 +9,8 @@ pub enum Kind {
     Image,
     /// A label map `[H, W]`: geometry with nearest resampling, never a change of value.
     Mask,
+    /// Pixels, but decoded elsewhere: a record of the geometry, then the file (see [`crate::RECORD`]).
+    Encoded,
     /// An array: given as stored, or cast.
     Array,
     /// Anything: given byte by byte, whatever its format.
@@ -18,11 +20,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of that name (`image`, `mask`, `array`, `bytes`, `scalar`).
+    /// The kind of that name (`image`, `mask`, `encoded`, `array`, `bytes`, `scalar`).
     pub fn from_name(name: &str) -> Option<Kind> {
         Some(match name {
             "image" => Kind::Image,
             "mask" => Kind::Mask,
+            "encoded" => Kind::Encoded,
             "array" => Kind::Array,
             "bytes" => Kind::Bytes,
             "scalar" => Kind::Scalar,
@@ -35,6 +38,7 @@ impl Kind {
         match self {
             Kind::Image => "image",
             Kind::Mask => "mask",
+            Kind::Encoded => "encoded",
             Kind::Array => "array",
             Kind::Bytes => "bytes",
             Kind::Scalar => "scalar",

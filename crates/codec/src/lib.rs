@@ -27,5 +27,5 @@ pub use dtype::{DType, TensorSpec};
 pub use error::{CodecError, CodecErrorKind};
 pub use field::{FieldSpec, Kind};
 pub use format::Format;
-pub use program::{Payload, Program};
+pub use program::{Payload, Program, RECORD};
 pub use scratch::{Limits, Scratch};

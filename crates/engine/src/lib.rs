@@ -4,6 +4,7 @@
 //! straight into slabs, and gives the finished steps back in order.
 
 pub mod checksum;
+pub mod encoded;
 pub mod fetch;
 pub mod keys;
 pub mod order;

@@ -200,6 +200,13 @@ impl std::ops::Deref for Lease {
     }
 }
 
+impl Lease {
+    /// Another slab of the same pool.
+    pub fn sibling(&self, len: usize) -> io::Result<Lease> {
+        self.pool.lease(len)
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(slab) = self.slab.take() {
@@ -211,6 +218,7 @@ impl Drop for Lease {
 /// Room for samples whose shape was not expected: leases taken as they are needed.
 pub struct Overflow {
     pool: Arc<Pool>,
+    first: usize,
     state: Mutex<OverflowState>,
 }
 
@@ -225,10 +233,11 @@ struct OverflowState {
 const OVERFLOW_LEASE: usize = 4 << 20;
 
 impl Overflow {
-    /// None taken yet.
-    pub fn new(pool: Arc<Pool>) -> Self {
+    /// None taken yet; the first lease will have at least `first` bytes.
+    pub fn new(pool: Arc<Pool>, first: usize) -> Self {
         Self {
             pool,
+            first,
             state: Mutex::default(),
         }
     }
@@ -242,7 +251,12 @@ impl Overflow {
             .last()
             .is_some_and(|lease| lease.len() - state.used >= need);
         if !fits {
-            let lease = self.pool.lease(need.max(OVERFLOW_LEASE))?;
+            let least = if state.leases.is_empty() {
+                self.first.max(OVERFLOW_LEASE)
+            } else {
+                OVERFLOW_LEASE
+            };
+            let lease = self.pool.lease(need.max(least))?;
             state.bytes += lease.len();
             state.leases.push(Arc::new(lease));
             state.used = 0;
@@ -289,7 +303,7 @@ mod tests {
 
     #[test]
     fn overflow_gives_disjoint_areas() {
-        let overflow = Overflow::new(Pool::new(1 << 30));
+        let overflow = Overflow::new(Pool::new(1 << 30), 0);
         let mut seen = Vec::new();
         for len in [1, 64, 65, OVERFLOW_LEASE, 3 * OVERFLOW_LEASE, 10] {
             let (lease, offset) = overflow.take(len).unwrap();

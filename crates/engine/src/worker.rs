@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use penstock_codec::{
-    CodecError, CodecErrorKind, Draw, FieldSpec, Format, Limits, Program, Scratch, TensorSpec,
+    CodecError, CodecErrorKind, Draw, FieldSpec, Format, Kind, Limits, Program, Scratch, TensorSpec,
 };
 
 use crate::checksum::{crc32c, crc32c_of_parts};
+use crate::encoded;
 use crate::keys::Keys;
 use crate::slab::{aligned, Lease, Overflow, Pool};
 use crate::step::{Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, WHOLE};
@@ -92,7 +93,10 @@ impl StepWork {
             expected_bytes: expected.map(|e| aligned(e.bytes * slots)).sum(),
             reserved: AtomicU64::new(0),
             came: Mutex::default(),
-            overflow: Overflow::new(Arc::clone(&shared.pool)),
+            overflow: Overflow::new(
+                Arc::clone(&shared.pool),
+                encoded::room(&request, &shared.fields),
+            ),
             remaining: AtomicUsize::new(slots),
             retries: AtomicU64::new(0),
             exceptions: Mutex::default(),
@@ -235,6 +239,8 @@ impl StepWork {
             finished.fields.push(match &area.expected {
                 // All were bad: no samples, of the shape that they would have had.
                 Some(_) if members.is_empty() => layout.whole_area(area, 0),
+                // Files stay where they are: each begins at a cache line.
+                _ if shared.fields[field].kind == Kind::Encoded => Output::Ragged(members),
                 _ => self.gather(members)?,
             });
         }
@@ -778,7 +784,9 @@ fn decode(
         .program
         .payload(spec, format, bytes, bytes.len() as u64)?;
     let header = payload.and_then(|payload| bytes.get(..payload.offset as usize));
-    shared.learn(field, output, header);
+    if spec.kind != Kind::Encoded {
+        shared.learn(field, output, header); // no two files are of one length
+    }
     let placed = Placed {
         spec: output.clone(),
         lease,

@@ -1,7 +1,8 @@
 //! Where everything lies in a file, for decoders that are not in this crate: on a GPU.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::header::{padded, Header, Info, FIXED};
+use crate::store::Region;
 use crate::tables::Model;
 
 /// A file's header with its sections, checked: every range lies inside the file.
@@ -83,4 +84,35 @@ fn parsed<W: crate::word::Word>(bytes: &[u8], channels: usize, slots: &mut Vec<u
     let model = Model::parse::<W>(bytes, channels)?;
     model.slots::<W>(slots);
     Ok(model)
+}
+
+impl Layout<'_> {
+    /// Compares the checksums of the tiles that `region` touches, without decoding them.
+    ///
+    /// # Errors
+    /// What is wrong with the header or a tile, or [`Error::Request`] for a region outside of the image.
+    pub fn verify(file: &[u8], region: Region) -> Result<()> {
+        let header = Header::parse(file)?;
+        let (info, grid) = (&header.info, header.grid());
+        let inside =
+            |start: u32, size: u32, side: u32| size > 0 && u64::from(start) + u64::from(size) <= u64::from(side);
+        if !inside(region.x, region.width, info.width)
+            || !inside(region.y, region.height, info.height)
+            || !inside(region.z, region.depth, info.depth)
+        {
+            return Err(Error::Request(format!("{region:?} does not lie inside the image")));
+        }
+        let along =
+            |start: u32, size: u32, tile: usize| start as usize / tile..(start as usize + size as usize).div_ceil(tile);
+        for slice in region.z as usize..(region.z + region.depth) as usize {
+            for group in 0..grid.groups {
+                for row in along(region.y, region.height, grid.tile_height) {
+                    for column in along(region.x, region.width, grid.tile_width) {
+                        header.tile(grid.place(slice, group, row, column).index, true)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }

@@ -147,9 +147,16 @@ fn copy_bandwidth(py: Python<'_>, threads: usize, chunk: usize, total: usize) ->
     .map_err(|error: std::io::Error| PyMemoryError::new_err(error.to_string()))
 }
 
+/// What keeps a device from doing what a compiled transform does to pictures; None where nothing does.
+#[pyfunction]
+fn psi_obstacle(program_json: &str) -> PyResult<Option<&'static str>> {
+    Ok(program(program_json)?.device_obstacle())
+}
+
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(permutation, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c, module)?)?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
-    module.add_function(wrap_pyfunction!(copy_bandwidth, module)?)
+    module.add_function(wrap_pyfunction!(copy_bandwidth, module)?)?;
+    module.add_function(wrap_pyfunction!(psi_obstacle, module)?)
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_codec::{DType, FieldSpec, Format, Kind, Limits, Program, TensorSpec};
+use penstock_engine::encoded;
 use penstock_engine::fetch::FetchOptions;
 use penstock_engine::pipeline::{self, Options, PipelineError};
 use penstock_engine::step::{self, FieldRequests, Output, StepRequest};
@@ -62,7 +63,8 @@ type StoredField = (String, String, Option<(String, Vec<usize>)>);
 #[pyclass(module = "penstock._native", frozen)]
 pub struct Pipeline {
     inner: pipeline::Pipeline,
-    fields: usize,
+    /// Which fields go on as files, to be decoded on a device.
+    encoded: Vec<bool>,
 }
 
 #[pymethods]
@@ -109,11 +111,15 @@ impl Pipeline {
             fetch: FetchOptions::default(),
             keep_slabs,
         };
-        let fields = options.fields.len();
+        let encoded = options
+            .fields
+            .iter()
+            .map(|field| field.kind == Kind::Encoded)
+            .collect();
         let keys = keys::from_python(keys)?;
         let inner =
             pipeline::Pipeline::new(store.inner.clone(), keys, options).map_err(to_python)?;
-        Ok(Self { inner, fields })
+        Ok(Self { inner, encoded })
     }
 
     /// Starts work on a step; `fields` has `(object, offset, length, crc32c | None, format)` for each field.
@@ -202,7 +208,7 @@ impl Pipeline {
             {
                 return Ok(Some(Finished {
                     inner,
-                    fields: self.fields,
+                    encoded: self.encoded.clone(),
                 }));
             }
             py.check_signals()?;
@@ -305,7 +311,7 @@ impl Pipeline {
 #[pyclass(module = "penstock._native", frozen)]
 pub struct Finished {
     inner: step::Finished,
-    fields: usize,
+    encoded: Vec<bool>,
 }
 
 fn as_bytes<'py>(py: Python<'py>, values: &[u64]) -> Bound<'py, PyBytes> {
@@ -346,19 +352,36 @@ impl Finished {
         as_bytes(py, &self.inner.rows)
     }
 
-    /// Field by field: an Array with the samples along its first axis, or a list of one Array a sample.
+    /// Field by field: an Array with the samples along its first axis, or a list of one Array a sample. Of a field that is
+    /// decoded on a device: `(Array of bytes, starts, lengths)`, the latter as the bytes of uint64 arrays.
     fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let fields = self.inner.fields.iter().map(|output| match output {
-            Output::Stacked(placed) => {
-                Ok(Bound::new(py, Array::placed(placed.clone()))?.into_any())
-            }
-            Output::Ragged(members) => {
-                let arrays = members
-                    .iter()
-                    .map(|placed| Bound::new(py, Array::placed(placed.clone())));
-                Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any())
-            }
-        });
+        let fields = self
+            .inner
+            .fields
+            .iter()
+            .zip(&self.encoded)
+            .map(|(output, &encoded)| match output {
+                Output::Ragged(members) if encoded => {
+                    let Some(piece) = encoded::in_one_piece(members)? else {
+                        return Ok(PyList::empty(py).into_any());
+                    };
+                    let parts = (
+                        Array::placed(piece.bytes),
+                        as_bytes(py, &piece.starts),
+                        as_bytes(py, &piece.lengths),
+                    );
+                    Ok(parts.into_pyobject(py)?.into_any())
+                }
+                Output::Stacked(placed) => {
+                    Ok(Bound::new(py, Array::placed(placed.clone()))?.into_any())
+                }
+                Output::Ragged(members) => {
+                    let arrays = members
+                        .iter()
+                        .map(|placed| Bound::new(py, Array::placed(placed.clone())));
+                    Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any())
+                }
+            });
         fields.collect()
     }
 
@@ -380,7 +403,7 @@ impl Finished {
     }
 
     fn __len__(&self) -> usize {
-        self.fields
+        self.encoded.len()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cast;
 mod colour;
+mod encoded;
 mod gather;
 mod ops;
 pub(crate) mod plan;
@@ -20,6 +21,7 @@ use crate::image::{ImageHeader, Pixel, Want};
 use crate::scratch::{Limits, Scratch};
 use crate::{CodecError, Draw};
 
+pub use encoded::RECORD;
 use ops::{Finish, Layout, Mode, Op, Parts};
 
 /// The transform of a loader: which operations, which element type, which layout.
@@ -62,7 +64,7 @@ impl Program {
     /// Type and shape of the field's tensors where they do not depend on the sample.
     pub fn fixed_output(&self, field: &FieldSpec) -> Option<TensorSpec> {
         match field.kind {
-            Kind::Bytes => None,
+            Kind::Bytes | Kind::Encoded => None,
             Kind::Scalar => field
                 .raw
                 .clone()
@@ -90,6 +92,10 @@ impl Program {
         };
         if field.kind == Kind::Bytes {
             return Ok(Spec::flat(DType::U8, bytes.len()).into());
+        }
+        if field.kind == Kind::Encoded {
+            let file = self.plain_file(bytes, &mut scratch, &limits)?;
+            return Ok(Spec::flat(DType::U8, RECORD + file.len()).into());
         }
         let source = self.source(field, format, bytes, &mut scratch, &limits)?;
         self.spec(field, &source, draw, &mut scratch)
@@ -197,6 +203,17 @@ impl Program {
                 return Ok(Some(other));
             }
             out.copy_from_slice(bytes);
+            return Ok(None);
+        }
+        if field.kind == Kind::Encoded {
+            let file = self.plain_file(bytes, scratch, limits)?;
+            let spec = Spec::flat(DType::U8, RECORD + file.len());
+            if let Some(other) = differs(&spec, expected, out)? {
+                return Ok(Some(other));
+            }
+            let (record, place) = out.split_at_mut(RECORD);
+            self.write_record(&file, draw, record, scratch, limits)?;
+            place.copy_from_slice(&file);
             return Ok(None);
         }
         let source = self.source(field, format, bytes, scratch, limits)?;
@@ -392,6 +409,7 @@ impl Program {
             }
             Kind::Array => self.parts.array_dtype.is_none_or(|to| to == spec.dtype),
             Kind::Bytes | Kind::Scalar => true,
+            Kind::Encoded => false,
         }
     }
 

@@ -384,6 +384,9 @@ impl Program {
             );
         } else if leaves {
             store_plain(&frame, made, out);
+        } else if self.parts.finish.is_cast(pixel.dtype) && !to.is_float() {
+            // Between integers a cast wraps around, as NumPy's does; the factors would clip.
+            store_cast(&frame, to, made, whole.take(out.len()), out);
         } else {
             let affine = self.parts.finish.affine(pixel.dtype, pixel.channels)?;
             store_affine(&frame, to, &affine, made, out);
@@ -506,7 +509,7 @@ fn pad(
 
 /// Decodes `region` of the picture as it is seen after turning it by its EXIF orientation.
 #[allow(clippy::too_many_arguments)]
-fn oriented(
+pub(super) fn oriented(
     header: &ImageHeader,
     bytes: &[u8],
     want: Want,
