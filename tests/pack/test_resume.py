@@ -51,12 +51,13 @@ def test_killed_at_every_seventh_moment_it_goes_on_to_the_same_bytes(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("mode", ["once", "twice", "raw"])
 def test_killed_at_every_moment_it_goes_on_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
-    killed_at_moments(tmp_path, mode, every=1)
+    killed_at_moments(tmp_path, mode, every=1, timeout=900)
 
 
-def killed_at_moments(tmp_path: Path, mode: str, every: int) -> None:
+def killed_at_moments(tmp_path: Path, mode: str, every: int, timeout: float = 110) -> None:
     source = tmp_path / "src"
     if mode == "raw":
         array_folder(source, count=200, shape=(10, 10))
@@ -66,7 +67,7 @@ def killed_at_moments(tmp_path: Path, mode: str, every: int) -> None:
         [sys.executable, Path(__file__).parent / "killed.py", source, tmp_path, mode, str(every)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=timeout,
         check=False,
     )
     assert found.returncode == 0, found.stderr
