@@ -114,7 +114,7 @@ class CodecFailure(Exception):
     """What is wrong with a file: ``(kind, text, number of the file)``."""
 
 def psi_manifest(
-    blob: Buffer, requests: Buffer, warps: int, max_bytes: int
+    blob: Buffer, requests: Any, warps: int, max_bytes: int
 ) -> tuple[bytes, int, list[tuple[int, int, bool, bool, int, int]]]:
     """What the GPU's kernels are told of a batch of files in ``blob``.
 

@@ -102,7 +102,7 @@ def plan(
             start, slices, rows, columns, channels,
         )  # fmt: skip
     with translated(name):
-        manifest, blocks_at, launches = _native.psi_manifest(blob, memoryview(requests), WARPS, max_bytes)
+        manifest, blocks_at, launches = _native.psi_manifest(blob, requests, WARPS, max_bytes)
     out = OUT[kind, itemsize]
     return Plan(
         manifest,
