@@ -108,6 +108,14 @@ def decode(
     max_pixels: int = ...,
     max_bytes: int = ...,
 ) -> Array: ...
+def probe(
+    store: Store,
+    keys: Any,
+    reads: Sequence[tuple[int, int, int]],
+    in_flight: int,
+    seconds: float,
+    timeout: float = 60.0,
+) -> tuple[float, int, list[float], int, str | None]: ...
 def copy_bandwidth(threads: int, chunk: int, total: int) -> float: ...
 
 class CodecFailure(Exception):

@@ -9,6 +9,7 @@ pub mod fetch;
 pub mod keys;
 pub mod order;
 pub mod pipeline;
+pub mod probe;
 pub mod slab;
 pub mod step;
 pub mod store;

@@ -1,17 +1,21 @@
 //! Functions of the module.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_codec::{CodecError, CodecErrorKind, Draw, Limits, Scratch};
+use penstock_engine::probe::{self, ProbeRead};
 use penstock_engine::slab::Pool;
+use penstock_engine::step::WHOLE;
 use penstock_engine::{checksum, order};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array::Array;
+use crate::keys;
 use crate::pipeline::{field_spec, format, program};
+use crate::store::Store;
 
 /// The rows `0..n` in the order of (seed, epoch), as a uint64 array.
 #[pyfunction]
@@ -50,7 +54,6 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
 #[pyfunction]
 #[pyo3(signature = (data, format_code, field, program_json, *, seed=0, epoch=0, id=0,
                     max_pixels=178_956_970, max_bytes=4_294_967_296))]
-#[allow(clippy::too_many_arguments)] // The keywords of one function.
 fn decode(
     py: Python<'_>,
     data: PyBuffer<u8>,
@@ -153,10 +156,55 @@ fn psi_obstacle(program_json: &str) -> PyResult<Option<&'static str>> {
     Ok(program(program_json)?.device_obstacle())
 }
 
+/// Seconds, bytes, latencies in seconds, failed reads, what the first of them said.
+type Answer = (f64, u64, Vec<f64>, usize, Option<String>);
+
+/// The raw store with so many reads in flight, for `seconds`. `reads`: `(object, offset, length)`; a length of 2⁶⁴ − 1 is the whole object.
+#[pyfunction(name = "probe")]
+#[pyo3(signature = (store, keys, reads, in_flight, seconds, timeout=60.0))]
+fn probe_store(
+    py: Python<'_>,
+    store: &Store,
+    keys: &Bound<'_, PyAny>,
+    reads: Vec<(u32, u64, u64)>,
+    in_flight: usize,
+    seconds: f64,
+    timeout: f64,
+) -> PyResult<Answer> {
+    let keys = keys::from_python(keys)?;
+    let reads: Vec<ProbeRead> = reads
+        .into_iter()
+        .map(|(object, offset, length)| ProbeRead {
+            object,
+            offset,
+            length: (length != WHOLE).then_some(length),
+        })
+        .collect();
+    let time = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0));
+    let probed = py.detach(|| {
+        probe::probe(
+            &store.inner,
+            &*keys,
+            &reads,
+            in_flight.min(4_096),
+            time(seconds),
+            time(timeout),
+        )
+    })?;
+    Ok((
+        probed.took.as_secs_f64(),
+        probed.bytes,
+        probed.latencies.iter().map(Duration::as_secs_f64).collect(),
+        probed.failed,
+        probed.error.map(|error| error.message),
+    ))
+}
+
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(permutation, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c, module)?)?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(copy_bandwidth, module)?)?;
-    module.add_function(wrap_pyfunction!(psi_obstacle, module)?)
+    module.add_function(wrap_pyfunction!(psi_obstacle, module)?)?;
+    module.add_function(wrap_pyfunction!(probe_store, module)?)
 }

@@ -1,0 +1,257 @@
+//! The raw store: so many reads in flight and nothing else. No window, no pace, no retries.
+//!
+//! This is what everything above is held against: a loader that is slower than its store loses the rest itself.
+//! **Who waits for whom:** the caller waits for reads until its time is over, and then for those in flight, until the
+//! deadline of each. Memory: the reads in flight.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::keys::Keys;
+use crate::store::{AsyncStore, BlockingStore, Object, Store, StoreError, StoreErrorKind};
+
+/// One read to make.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbeRead {
+    /// Row of the key table.
+    pub object: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; None reads the whole object.
+    pub length: Option<u64>,
+}
+
+/// What the store gave.
+#[derive(Debug, Default)]
+pub struct Probed {
+    /// How long it took, from the first request to the last answer.
+    pub took: Duration,
+    /// Bytes that came.
+    pub bytes: u64,
+    /// How long each read took that came.
+    pub latencies: Vec<Duration>,
+    /// Reads that failed.
+    pub failed: usize,
+    /// What the first of them said.
+    pub error: Option<StoreError>,
+}
+
+impl Probed {
+    fn enter(&mut self, latency: Duration, result: Result<u64, StoreError>) {
+        match result {
+            Ok(bytes) => {
+                self.bytes += bytes;
+                self.latencies.push(latency);
+            }
+            Err(error) => {
+                self.failed += 1;
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// Keeps `in_flight` of `reads` under way, beginning again when they are over, until `time` has passed. Every read ends
+/// within `patience`.
+pub fn probe(
+    store: &Store,
+    keys: &dyn Keys,
+    reads: &[ProbeRead],
+    in_flight: usize,
+    time: Duration,
+    patience: Duration,
+) -> std::io::Result<Probed> {
+    let in_flight = in_flight.max(1);
+    if reads.is_empty() {
+        return Ok(Probed::default());
+    }
+    let begun = Instant::now();
+    let mut probed = match store {
+        Store::Async(store) => {
+            let store = store.private().unwrap_or_else(|| store.clone());
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(flights(
+                &*store,
+                keys,
+                reads,
+                in_flight,
+                begun + time,
+                patience,
+            ))
+        }
+        Store::Blocking(store) => threads(&**store, keys, reads, in_flight, begun + time, patience),
+    };
+    probed.took = begun.elapsed();
+    Ok(probed)
+}
+
+fn key(keys: &dyn Keys, object: u32) -> Result<&str, StoreError> {
+    keys.get(object).ok_or_else(|| {
+        StoreError::new(
+            StoreErrorKind::Missing,
+            format!("the catalog has no object {object}"),
+        )
+    })
+}
+
+async fn flights(
+    store: &dyn AsyncStore,
+    keys: &dyn Keys,
+    reads: &[ProbeRead],
+    in_flight: usize,
+    until: Instant,
+    patience: Duration,
+) -> Probed {
+    let one = |read: ProbeRead| async move {
+        let start = Instant::now();
+        let range = read
+            .length
+            .map(|length| read.offset..read.offset.saturating_add(length));
+        let result = match key(keys, read.object) {
+            Ok(key) => get(store, key, range, start + patience).await,
+            Err(error) => Err(error),
+        };
+        (start.elapsed(), result)
+    };
+    let mut probed = Probed::default();
+    let mut under_way: FuturesUnordered<_> = reads
+        .iter()
+        .cycle()
+        .take(in_flight)
+        .map(|&read| one(read))
+        .collect();
+    let mut next = in_flight;
+    while let Some((latency, result)) = under_way.next().await {
+        // A store that refuses everything is not asked again and again.
+        let go_on = result.is_ok() || probed.failed < in_flight;
+        probed.enter(latency, result);
+        if go_on && Instant::now() < until {
+            under_way.push(one(reads[next % reads.len()]));
+            next += 1;
+        }
+    }
+    probed
+}
+
+async fn get(
+    store: &dyn AsyncStore,
+    key: &str,
+    range: Option<Range<u64>>,
+    deadline: Instant,
+) -> Result<u64, StoreError> {
+    match tokio::time::timeout_at(deadline.into(), store.get(key, range, deadline)).await {
+        Ok(result) => result.map(|bytes| bytes.len() as u64),
+        Err(_) => Err(StoreError::new(
+            StoreErrorKind::Deadline,
+            format!("{} did not give {key} in time", store.name()),
+        )),
+    }
+}
+
+fn threads(
+    store: &dyn BlockingStore,
+    keys: &dyn Keys,
+    reads: &[ProbeRead],
+    in_flight: usize,
+    until: Instant,
+    patience: Duration,
+) -> Probed {
+    let (probed, next) = (Mutex::new(Probed::default()), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..in_flight {
+            scope.spawn(|| {
+                let mut memory = Vec::new();
+                let mut mine = Probed::default();
+                loop {
+                    let read = reads[next.fetch_add(1, Ordering::Relaxed) % reads.len()];
+                    let start = Instant::now();
+                    let result = read_one(store, keys, read, &mut memory, start + patience);
+                    let go_on = result.is_ok();
+                    mine.enter(start.elapsed(), result);
+                    if !go_on || Instant::now() >= until {
+                        break;
+                    }
+                }
+                let mut all = probed.lock().unwrap_or_else(PoisonError::into_inner);
+                all.bytes += mine.bytes;
+                all.latencies.append(&mut mine.latencies);
+                all.failed += mine.failed;
+                all.error = all.error.take().or(mine.error);
+            });
+        }
+    });
+    probed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_one(
+    store: &dyn BlockingStore,
+    keys: &dyn Keys,
+    read: ProbeRead,
+    memory: &mut Vec<u8>,
+    deadline: Instant,
+) -> Result<u64, StoreError> {
+    let object = Object {
+        index: read.object,
+        key: key(keys, read.object)?,
+    };
+    let length = match read.length {
+        Some(length) => length,
+        None => store.size(object, deadline)?.saturating_sub(read.offset),
+    };
+    memory.resize(length as usize, 0);
+    store.read_at(object, read.offset, &mut [memory], deadline)?;
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::local::LocalStore;
+    use std::sync::Arc;
+
+    #[test]
+    fn reads_go_on_until_the_time_is_over_and_failures_are_told() {
+        let folder = std::env::temp_dir().join(format!("penstock-probe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a"), [7u8; 1000]).unwrap();
+        let store = Store::Blocking(Arc::new(LocalStore::new(&folder, 2)));
+        let keys = vec!["a".to_owned(), "none".to_owned()];
+        let reads = [
+            ProbeRead {
+                object: 0,
+                offset: 10,
+                length: Some(90),
+            },
+            ProbeRead {
+                object: 0,
+                offset: 0,
+                length: None,
+            },
+        ];
+        let (time, patience) = (Duration::from_millis(50), Duration::from_secs(10));
+        let probed = probe(&store, &keys, &reads, 2, time, patience).unwrap();
+        assert_eq!(probed.failed, 0);
+        assert!(probed.took >= time && probed.latencies.len() >= 4);
+        assert!(probed.bytes >= 2 * 1090);
+
+        let gone = [ProbeRead {
+            object: 1,
+            offset: 0,
+            length: Some(1),
+        }];
+        let probed = probe(&store, &keys, &gone, 3, time, patience).unwrap();
+        assert_eq!((probed.failed, probed.bytes), (3, 0));
+        assert_eq!(probed.error.unwrap().kind, StoreErrorKind::Missing);
+        assert!(
+            probed.took < patience,
+            "a store that refuses is not asked again and again"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
