@@ -32,7 +32,7 @@ def _goes_on(text: str) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (pack, verify, inspect, demo):
+    for command in (pack, verify, inspect, doctor, demo):
         app.command()(command)
 
 
@@ -120,6 +120,48 @@ def inspect(
     from penstock.cli import inspecting
 
     inspecting.inspect(uri, json=json, grid=grid, rows=rows)
+
+
+def doctor(
+    uri: _URI,
+    *,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples of a batch.")] = 256,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.05, help="For each of ten levels of the raw store; the layers above get three times it."
+        ),
+    ] = 1.0,
+    crop: Annotated[
+        int,
+        typer.Option(min=0, metavar="SIDE", help="Decode pictures to crops of this side; 0: as they are."),
+    ] = 224,
+    step_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="How long a training step takes; by default as long as the loader for a batch."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw it there.")] = Path("doctor.png"),
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Measure every layer from the raw store to the training step, and say what limits.
+
+    Reads only, for about half a minute.
+    """
+    from penstock.cli import examining
+
+    examining.doctor(
+        uri,
+        batch_size=batch_size,
+        seconds=seconds,
+        crop=crop,
+        step_ms=step_ms,
+        out=out,
+        json=json,
+        quiet=quiet,
+    )
 
 
 def demo(

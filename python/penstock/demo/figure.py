@@ -19,7 +19,7 @@ __all__ = ["draw"]
 _ACROSS, _DOWN = 10, 2
 _WINDOW_STEPS = 8
 """Steps that the timeline shows: few enough that single samples can be seen."""
-_COLOURS = {"fetch": "#e8a33d", "decode": "#2f7f8f", "copy": "#2f7f8f", "wait": "#c8442f", "step": "#c9ced6"}
+COLOURS = {"fetch": "#e8a33d", "decode": "#2f7f8f", "copy": "#2f7f8f", "wait": "#c8442f", "step": "#c9ced6"}
 _MEANING = {
     "fetch": "fetch: bytes of a sample",
     "decode": "decode, crop, normalise",
@@ -27,7 +27,7 @@ _MEANING = {
     "wait": "wait: the trainer has no batch",
     "step": "step: the network learns",
 }
-_INK, _PAPER = "#22262b", "#fbfaf8"
+INK, PAPER = "#22262b", "#fbfaf8"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -36,7 +36,7 @@ def draw(path: Path, batch: Batch, labels: Sequence[str], spans: Sequence[Span],
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 7.6), dpi=110, facecolor=_PAPER)
+    figure = Figure(figsize=(15, 7.6), dpi=110, facecolor=PAPER)
     FigureCanvasAgg(figure)
     rows = figure.add_gridspec(
         _DOWN + 1,
@@ -49,19 +49,19 @@ def draw(path: Path, batch: Batch, labels: Sequence[str], spans: Sequence[Span],
         hspace=0.2,
         wspace=0.06,
     )
-    figure.text(0.015, 0.935, "penstock demo", fontsize=21, weight="bold", color=_INK)
+    figure.text(0.015, 0.935, "penstock demo", fontsize=21, weight="bold", color=INK)
     figure.text(
         0.015,
         0.893,
         f"{outcome.images_per_second:,.0f} images/s through the training step   ·   the trainer waited "
         f"{outcome.waited_share:.1%} of the time   ·   {outcome.accuracy:.0%} of unseen pictures named rightly",
         fontsize=12.5,
-        color=_INK,
+        color=INK,
     )
     _grid(figure, rows, batch, labels)
     _timeline(figure.add_subplot(rows[_DOWN, :]), spans)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, facecolor=_PAPER)
+    figure.savefig(path, facecolor=PAPER)
 
 
 def _grid(figure: Any, rows: Any, batch: Batch, labels: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ def _grid(figure: Any, rows: Any, batch: Batch, labels: Sequence[str]) -> None:
     for at in range(min(_ACROSS * _DOWN, len(shown))):
         axes = figure.add_subplot(rows[at // _ACROSS, at % _ACROSS])
         axes.imshow(shown[at], interpolation="lanczos")
-        axes.set_title(labels[at], fontsize=8.5, color=_INK, pad=3)
+        axes.set_title(labels[at], fontsize=8.5, color=INK, pad=3)
         axes.set_axis_off()
 
 
@@ -80,11 +80,11 @@ def _timeline(axes: Any, spans: Sequence[Span]) -> None:
     """Draw the trainer's lane on top and one lane a worker below, over a few steps amid the run."""
     begin, end = _window(spans)
     inside = [
-        span for span in spans if span.stage in _COLOURS and span.end_ns > begin and span.start_ns < end
+        span for span in spans if span.stage in COLOURS and span.end_ns > begin and span.start_ns < end
     ]
     workers = sorted({span.thread for span in inside if span.thread >= 0})
     lanes = {-1: 0, **{thread: lane for lane, thread in enumerate(workers, start=1)}}
-    for stage in _COLOURS:
+    for stage in COLOURS:
         for thread, lane in lanes.items():
             bars = [
                 (
@@ -96,21 +96,21 @@ def _timeline(axes: Any, spans: Sequence[Span]) -> None:
             ]
             # Edges keep strokes apart where there is room for them; narrow strokes would be nothing but edge.
             wide = bars and sum(width for _, width in bars) / len(bars) > (end - begin) / 1e6 / 300
-            edge = {"edgecolor": _PAPER, "linewidth": 0.4} if wide else {"linewidth": 0}
-            axes.broken_barh(bars, (lane - 0.36, 0.72), facecolor=_COLOURS[stage], **edge)
+            edge = {"edgecolor": PAPER, "linewidth": 0.4} if wide else {"linewidth": 0}
+            axes.broken_barh(bars, (lane - 0.36, 0.72), facecolor=COLOURS[stage], **edge)
     for span in inside:
         if span.stage == "step" and span.start_ns >= begin and span.end_ns <= end:
             middle = ((span.start_ns + span.end_ns) / 2 - begin) / 1e6
-            axes.text(middle, 0, f"step {span.step}", ha="center", va="center", fontsize=8.5, color=_INK)
+            axes.text(middle, 0, f"step {span.step}", ha="center", va="center", fontsize=8.5, color=INK)
     axes.set_xlim(0, (end - begin) / 1e6)
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.set_yticks(
         list(lanes.values()), ["trainer", *(f"worker {thread}" for thread in workers)], fontsize=10
     )
     axes.set_xlabel(
-        f"milliseconds, over {_WINDOW_STEPS} steps in the middle of the run", fontsize=10, color=_INK
+        f"milliseconds, over {_WINDOW_STEPS} steps in the middle of the run", fontsize=10, color=INK
     )
-    axes.tick_params(length=0, colors=_INK)
+    axes.tick_params(length=0, colors=INK)
     axes.set_facecolor("#f1f0ec")
     for side in axes.spines.values():
         side.set_visible(False)
@@ -121,10 +121,10 @@ def _legend(axes: Any, stages: set[str]) -> None:
     from matplotlib.patches import Patch
 
     handles = [
-        Patch(facecolor=_COLOURS[stage], label=_MEANING[stage]) for stage in _COLOURS if stage in stages
+        Patch(facecolor=COLOURS[stage], label=_MEANING[stage]) for stage in COLOURS if stage in stages
     ]
     axes.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, frameon=False, fontsize=9.5, labelcolor=_INK,
+        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, frameon=False, fontsize=9.5, labelcolor=INK,
         borderaxespad=0.2, handlelength=1.2, columnspacing=1.8,
     )  # fmt: skip
 
