@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from _far import BATCH, SIZE, Stage, stage
 from _process import MeasureFailed, measured
-from _results import Results, quick
+from _results import FOLDER, Results, quick
 from _wrk import wrk
 from peers._environment import PEERS, EnvironmentMissing, python_of
 
@@ -330,7 +330,7 @@ def memory(results: Results, effort: Effort, folder: Path) -> None:
     case = "memory, 50 ms"
     system.write(results, case)
     line = system.lines[-1] if system.lines else {}
-    slabs = line.get("stats", {}).get("memory_bytes", float("nan"))
+    slabs = line.get("slab_bytes", float("nan"))
     growth = line.get("growth_bytes", float("nan"))
     results.row(case, system.name, "window", window / 2**20, "MiB")
     results.row(case, system.name, "slabs", slabs / 2**20, "MiB")
@@ -423,13 +423,14 @@ def main() -> None:
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"there is no case {unknown[0]}; there are {', '.join(CASES)}")
     # A quick run is no measurement: it shows that everything runs, and leaves the figures of full ones alone.
-    results = Results("network-quick" if quick() else "network", merge=bool(wanted.case))
+    folder = FOLDER / "quick" if quick() else FOLDER
+    results = Results("network", folder=folder, merge=bool(wanted.case))
     for name in names:
         print(name, flush=True)
         results.forget(name)
-        with tempfile.TemporaryDirectory(prefix="penstock-network-") as folder:
+        with tempfile.TemporaryDirectory(prefix="penstock-network-") as scratch:
             try:
-                CASES[name](results, QUICK if quick() else FULL, Path(folder))
+                CASES[name](results, QUICK if quick() else FULL, Path(scratch))
             except (MeasureFailed, EnvironmentMissing, subprocess.CalledProcessError) as failed:
                 results.row(name, "penstock", "failed", float("nan"), "", note=str(failed))
         results.save()

@@ -231,11 +231,11 @@ def webdataset(place: Place, setting: Setting) -> Iterator[int]:
 SYSTEMS = {
     "obstore": System(
         obstore_asyncio,
-        [{"in_flight": n, "way": way} for n in (128, 64, 256, 32) for way in ("range", "get")],
+        [{"in_flight": n, "way": way} for n in (128, 64, 32) for way in ("range", "get")],
     ),
     "boto3": System(boto3_threads, [{"threads": n} for n in (64, 16, 8, 4)]),
     "spdl": System(spdl_threads, [{"concurrency": n, "buffer": 4} for n in (64, 128, 32)]),
-    "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (16, 32, 64)]),
+    "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (64, 32)]),
     "litdata": System(
         litdata,
         [{"workers": w, "pre_download": p} for w, p in ((2, 2), (4, 1), (4, 2))],

@@ -14,9 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import numpy as np
+from opened import opened
 
 import penstock
+from penstock.errors import PenstockError
 
 
 def main() -> None:
@@ -31,7 +35,7 @@ def main() -> None:
         np.memmap(Path(place["local"]) / f"{number:05d}.bin", np.uint8, "r")
         for number in range(place["count"])
     ]
-    data = penstock.open(f"s3://{place['packed']}/data")
+    data = opened(place, f"{place['packed']}/data")
     seen = np.zeros(place["count"], np.int64)
     wrong, samples, error, name = 0, 0, "", ""
     begun = last = time.perf_counter()
@@ -48,7 +52,7 @@ def main() -> None:
                 samples += batch.size
                 last = time.perf_counter()
                 print(f"batch {number}", file=sys.stderr, flush=True)
-    except penstock.PenstockError as raised:
+    except PenstockError as raised:
         error, name = str(raised), type(raised).__name__
     ended = time.perf_counter()
     line: dict[str, Any] = {

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "far"))
 import torch
 from _meter import Place, System, main, more
 from objects import Objects
+from opened import opened
 
 import penstock
 from penstock.torch import DataLoader
@@ -28,18 +29,18 @@ def loader(place: Place, setting: Setting) -> Iterator[int]:
     epochs = setting.get("epochs", 1000)
     source = place["packed"] + "/data" if setting.get("packed") else place["objects"]
     options = {name: setting[name] for name in ("order", "window") if name in setting}
-    data = penstock.open(f"s3://{source}")
+    data = opened(place, source)
 
     def batches() -> Iterator[int]:
         reset_peak()
         before = memory("VmRSS")
         with penstock.Loader(data, place["batch"], epochs=epochs, drop_last=epochs > 1, **options) as steps:
-            more["stats"] = steps.stats
             for batch in steps:
                 assert batch["bin"].shape[1:] == (place["size"],)
                 yield batch.size
                 del batch
                 more["growth_bytes"] = memory("VmHWM") - before
+                more["slab_bytes"] = max(more.get("slab_bytes", 0), steps.stats()["memory_bytes"])
 
     return batches()
 
@@ -89,9 +90,8 @@ if __name__ == "__main__":
             "torch-unordered": System(
                 epochs_of(torch.utils.data.DataLoader),
                 [
-                    {"num_workers": 16, "rounds": 16, "in_order": False},
-                    {"num_workers": 32, "rounds": 32, "in_order": False},
                     {"num_workers": 64, "rounds": 64, "in_order": False, "prefetch_factor": 1},
+                    {"num_workers": 32, "rounds": 32, "in_order": False},
                 ],
             ),
         }

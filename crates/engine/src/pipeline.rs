@@ -400,13 +400,24 @@ impl Pipeline {
                     .pop_front()
                     .expect("the front was just looked at");
             }
-            if more && self.inner.has_room(&queue) {
-                return Ok(None);
-            }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let room = more && self.inner.has_room(&queue);
+            if room || left.is_zero() {
+                // The caller comes back for the same step: this part of its wait counts too.
+                self.inner.trace.record(Span {
+                    stage: Stage::Wait,
+                    thread: u16::MAX,
+                    epoch: oldest.request.epoch,
+                    step: oldest.request.step,
+                    samples: 0,
+                    bytes: 0,
+                    start: started,
+                    end: self.inner.trace.now(),
+                });
                 drop(queue);
-                self.grow_if_asleep()?;
+                if !room {
+                    self.grow_if_asleep()?;
+                }
                 return Ok(None);
             }
             queue.wants_room = more;

@@ -1,12 +1,15 @@
 //! The raw store: so many reads in flight and nothing else. No window, no pace, no retries.
 //!
+//! The clock starts when every place has had its first answer, so that making connections is not counted, and what is
+//! still under way when the time is over is not counted either.
+//!
 //! This is what everything above is held against: a loader that is slower than its store loses the rest itself.
 //! **Who waits for whom:** the caller waits for reads until its time is over, and then for those in flight, until the
 //! deadline of each. Memory: the reads in flight.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -28,7 +31,7 @@ pub struct ProbeRead {
 /// What the store gave.
 #[derive(Debug, Default)]
 pub struct Probed {
-    /// How long it took, from the first request to the last answer.
+    /// The time in which the reads below ended.
     pub took: Duration,
     /// Bytes that came.
     pub bytes: u64,
@@ -55,8 +58,8 @@ impl Probed {
     }
 }
 
-/// Keeps `in_flight` of `reads` under way, beginning again when they are over, until `time` has passed. Every read ends
-/// within `patience`.
+/// Keeps `in_flight` of `reads` under way for `time`, beginning again when they are over. Every read ends within
+/// `patience`.
 pub fn probe(
     store: &Store,
     keys: &dyn Keys,
@@ -69,26 +72,16 @@ pub fn probe(
     if reads.is_empty() {
         return Ok(Probed::default());
     }
-    let begun = Instant::now();
-    let mut probed = match store {
+    match store {
         Store::Async(store) => {
             let store = store.private().unwrap_or_else(|| store.clone());
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            runtime.block_on(flights(
-                &*store,
-                keys,
-                reads,
-                in_flight,
-                begun + time,
-                patience,
-            ))
+            Ok(runtime.block_on(flights(&*store, keys, reads, in_flight, time, patience)))
         }
-        Store::Blocking(store) => threads(&**store, keys, reads, in_flight, begun + time, patience),
-    };
-    probed.took = begun.elapsed();
-    Ok(probed)
+        Store::Blocking(store) => Ok(threads(&**store, keys, reads, in_flight, time, patience)),
+    }
 }
 
 fn key(keys: &dyn Keys, object: u32) -> Result<&str, StoreError> {
@@ -105,7 +98,7 @@ async fn flights(
     keys: &dyn Keys,
     reads: &[ProbeRead],
     in_flight: usize,
-    until: Instant,
+    time: Duration,
     patience: Duration,
 ) -> Probed {
     let one = |read: ProbeRead| async move {
@@ -126,15 +119,25 @@ async fn flights(
         .take(in_flight)
         .map(|&read| one(read))
         .collect();
-    let mut next = in_flight;
+    let (mut next, mut answered) = (in_flight, 0);
+    let mut started: Option<Instant> = None;
     while let Some((latency, result)) = under_way.next().await {
-        // A store that refuses everything is not asked again and again.
-        let go_on = result.is_ok() || probed.failed < in_flight;
-        probed.enter(latency, result);
-        if go_on && Instant::now() < until {
-            under_way.push(one(reads[next % reads.len()]));
-            next += 1;
+        answered += 1;
+        if result.is_err() || started.is_some() {
+            probed.enter(latency, result);
         }
+        if answered == in_flight {
+            started = Some(Instant::now());
+        }
+        probed.took = started.map_or(Duration::ZERO, |from| from.elapsed());
+        // Answers may come in waves, a wave being all that are in flight: one is no measure of a rate.
+        let waves = probed.latencies.len() >= 2 * in_flight || probed.took >= 3 * time;
+        // A store that refuses everything is not asked again and again.
+        if probed.took >= time && waves || probed.failed >= in_flight.max(3) {
+            break;
+        }
+        under_way.push(one(reads[next % reads.len()]));
+        next += 1;
     }
     probed
 }
@@ -159,26 +162,37 @@ fn threads(
     keys: &dyn Keys,
     reads: &[ProbeRead],
     in_flight: usize,
-    until: Instant,
+    time: Duration,
     patience: Duration,
 ) -> Probed {
     let (probed, next) = (Mutex::new(Probed::default()), AtomicUsize::new(0));
+    let ready = Barrier::new(in_flight);
     std::thread::scope(|scope| {
         for _ in 0..in_flight {
             scope.spawn(|| {
                 let mut memory = Vec::new();
                 let mut mine = Probed::default();
-                loop {
+                let mut read = || {
                     let read = reads[next.fetch_add(1, Ordering::Relaxed) % reads.len()];
                     let start = Instant::now();
                     let result = read_one(store, keys, read, &mut memory, start + patience);
-                    let go_on = result.is_ok();
-                    mine.enter(start.elapsed(), result);
-                    if !go_on || Instant::now() >= until {
-                        break;
-                    }
+                    (start.elapsed(), result)
+                };
+                let (latency, result) = read();
+                let mut failed = result.is_err();
+                if failed {
+                    mine.enter(latency, result);
                 }
+                ready.wait();
+                let start = Instant::now();
+                while !failed && start.elapsed() < time {
+                    let (latency, result) = read();
+                    failed = result.is_err();
+                    mine.enter(latency, result);
+                }
+                let took = start.elapsed();
                 let mut all = probed.lock().unwrap_or_else(PoisonError::into_inner);
+                all.took = all.took.max(took);
                 all.bytes += mine.bytes;
                 all.latencies.append(&mut mine.latencies);
                 all.failed += mine.failed;

@@ -54,6 +54,7 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
 #[pyfunction]
 #[pyo3(signature = (data, format_code, field, program_json, *, seed=0, epoch=0, id=0,
                     max_pixels=178_956_970, max_bytes=4_294_967_296))]
+#[allow(clippy::too_many_arguments)] // The keywords of one function.
 fn decode(
     py: Python<'_>,
     data: PyBuffer<u8>,

@@ -79,9 +79,7 @@ def _grid(figure: Any, rows: Any, batch: Batch, labels: Sequence[str]) -> None:
 def _timeline(axes: Any, spans: Sequence[Span]) -> None:
     """Draw the trainer's lane on top and one lane a worker below, over a few steps amid the run."""
     begin, end = _window(spans)
-    inside = [
-        span for span in spans if span.stage in COLOURS and span.end_ns > begin and span.start_ns < end
-    ]
+    inside = [span for span in spans if span.stage in COLOURS and span.end_ns > begin and span.start_ns < end]
     workers = sorted({span.thread for span in inside if span.thread >= 0})
     lanes = {-1: 0, **{thread: lane for lane, thread in enumerate(workers, start=1)}}
     for stage in COLOURS:
@@ -120,9 +118,7 @@ def _timeline(axes: Any, spans: Sequence[Span]) -> None:
 def _legend(axes: Any, stages: set[str]) -> None:
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(facecolor=COLOURS[stage], label=_MEANING[stage]) for stage in COLOURS if stage in stages
-    ]
+    handles = [Patch(facecolor=COLOURS[stage], label=_MEANING[stage]) for stage in COLOURS if stage in stages]
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, frameon=False, fontsize=9.5, labelcolor=INK,
         borderaxespad=0.2, handlelength=1.2, columnspacing=1.8,

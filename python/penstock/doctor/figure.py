@@ -102,6 +102,8 @@ def _latency(axes: Any, diagnosis: Diagnosis) -> None:
         label="99 of 100 below",
     )
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_minor_formatter("{x:,g}")
     first = diagnosis.levels[0]
     axes.set_title(
         f"latency of a read: {1e3 * first.median:,.2f} ms alone, {1e3 * diagnosis.enough.median:,.2f} ms at "
@@ -149,4 +151,5 @@ def _timeline(axes: Any, spans: tuple[Span, ...]) -> None:
     axes.grid(axis="x", alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=8.5, ncols=len(used), loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    if used:  # below the diagonal that batches make
+        axes.legend(frameon=False, fontsize=9, loc="lower left")
