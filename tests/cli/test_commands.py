@@ -42,7 +42,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_help_names_every_command_and_version_says_which() -> None:
     told = run("--help").stdout
-    for command in ("pack", "verify", "inspect", "demo"):
+    for command in ("pack", "verify", "inspect", "doctor", "demo"):
         assert command in told
         assert "Usage" in run(command, "--help").stdout
     assert run("--version").stdout.strip() == f"penstock {penstock.__version__}"
@@ -204,6 +204,20 @@ def test_inspect_names_samples_that_cannot_be_read(labelled: Path, tmp_path: Pat
     )
     assert shard.name in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_doctor_prints_a_table_and_a_sentence_and_draws(labelled: Path, tmp_path: Path) -> None:
+    told = run("doctor", labelled, "--batch-size", 8, "--seconds", 0.05, "--crop", 24, cwd=tmp_path).stdout
+    for row in ("raw store, 1 in flight", "raw store, 512 in flight", "window", "decode", "loader + step"):
+        assert row in told
+    assert "limits: " in told or "limit: " in told
+    assert (tmp_path / "doctor.png").read_bytes().startswith(b"\x89PNG")
+    figures = json.loads(
+        run("doctor", labelled, "--seconds", 0.05, "--step-ms", 1, "--json", cwd=tmp_path).stdout
+    )
+    assert figures["samples"] == 30
+    assert figures["step_seconds"] == 0.001
+    assert len(figures["levels"]) == 10
 
 
 def test_the_demo_trains_and_draws(tmp_path: Path) -> None:
