@@ -46,7 +46,7 @@ class Effort:
     round_trips: tuple[int, ...]
 
 
-FULL = Effort(turns=2, seconds=6, sweep_seconds=3, count=12_288, round_trips=(1, 10, 50, 150))
+FULL = Effort(turns=2, seconds=5, sweep_seconds=2, count=12_288, round_trips=(1, 10, 50, 150))
 QUICK = Effort(turns=1, seconds=2, sweep_seconds=0, count=4_096, round_trips=(10, 50))
 """A quick run takes each opponent's first setting, which a full run found good on two cores, and shorter epochs."""
 
@@ -242,7 +242,7 @@ def peers(results: Results, effort: Effort, folder: Path) -> None:
 
         def turn(system: System) -> None:
             if not (system.rounds and system.lines):
-                system.take(where, skip=16 if effort is FULL else 4, seconds=effort.seconds)
+                system.take(where, skip=12 if effort is FULL else 4, seconds=effort.seconds)
 
         turns(systems, effort.turns, turn)
     for system in systems:

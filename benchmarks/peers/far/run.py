@@ -234,17 +234,17 @@ SYSTEMS = {
         [{"in_flight": n, "way": way} for n in (128, 64, 32) for way in ("range", "get")],
     ),
     "boto3": System(boto3_threads, [{"threads": n} for n in (64, 16, 8, 4)]),
-    "spdl": System(spdl_threads, [{"concurrency": n, "buffer": 4} for n in (64, 128, 32)]),
+    "spdl": System(spdl_threads, [{"concurrency": n, "buffer": 4} for n in (64, 128)]),
     "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (64, 32)]),
     "litdata": System(
         litdata,
-        [{"workers": w, "pre_download": p} for w, p in ((2, 2), (4, 1), (4, 2))],
+        [{"workers": w, "pre_download": p} for w, p in ((2, 2), (4, 2))],
     ),
     "mosaicml": System(
         mosaicml,
-        [{"workers": w, "predownload": p} for w, p in ((4, 2048), (8, 2048), (2, 2048))],
+        [{"workers": w, "predownload": p} for w, p in ((4, 2048), (8, 2048))],
     ),
-    "webdataset": System(webdataset, [{"workers": w} for w in (4, 8, 16)]),
+    "webdataset": System(webdataset, [{"workers": w} for w in (4, 8)]),
 }
 
 if __name__ == "__main__":
