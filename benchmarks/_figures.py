@@ -21,6 +21,7 @@ _TITLES = {
     "local": "Local disk",
     "network": "Far storage",
     "psi": "PSI, the image format",
+    "psi_gpu": "PSI decoded on a GPU",
 }
 
 
@@ -72,6 +73,8 @@ def _claims(report: dict[str, Any], shown: int | None) -> str:
     claims, where = report["claims"], report["machine"]
     title = _TITLES.get(report["suite"], report["suite"])
     place = f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']:g} GiB"
+    if where.get("gpu"):
+        place = f"{where['gpu']}; {place}"
     holds = f"{sum(claim['holds'] for claim in claims)} of {len(claims)} claims hold"
     chosen = [each for at, each in enumerate(claims) if shown is None or at < shown or not each["holds"]]
     lines = [
