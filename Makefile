@@ -12,7 +12,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup demo test test-rust test-python lint format bench figures reference fuzz wheel clean
+.PHONY: help setup demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
@@ -23,6 +23,7 @@ help:
 	@echo "make figures  the figures of benchmarks/results into README.md and docs/figures.md"
 	@echo "make reference  docs/reference.md from the docstrings"
 	@echo "make wheel    a release wheel in dist/"
+	@echo "make device-bundle  what a GPU machine needs to run and measure PSI there, in dist/"
 
 setup: $(VENV)/.built
 
@@ -80,6 +81,14 @@ fuzz: setup
 
 wheel: $(VENV)/.installed
 	PATH="$$(scripts/ensure-rust.sh):$$PATH" CARGO_BUILD_JOBS=$(JOBS) $(BIN)/maturin build --release --out dist --quiet
+
+# For a GPU machine without a package registry and without Rust: unpack it there and run
+#   PYTHONPATH=python python3 benchmarks/psi_gpu.py
+device-bundle: setup
+	rm -rf dist/device && mkdir -p dist/device/benchmarks/results
+	cp -r python dist/device/ && find dist/device -name __pycache__ -prune -exec rm -rf {} +
+	cp benchmarks/psi_gpu.py benchmarks/_psi_*.py benchmarks/_results.py dist/device/benchmarks/
+	tar -C dist/device -czf dist/penstock-device.tar.gz . && ls -l dist/penstock-device.tar.gz
 
 clean:
 	rm -rf target dist demo-out $(VENV)

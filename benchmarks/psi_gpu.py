@@ -2,8 +2,8 @@
 
     make bench SUITE=psi_gpu [ARGS="--data FOLDER_OF_PNG --only kernel"]
 
-Sections: ``verify``, ``kernel``, ``transfer``. Kernel times are medians of device events around the launches alone, over
-inputs larger than the caches. Run it where there is a GPU; nothing is installed or downloaded.
+Sections: ``verify``, ``kernel``, ``transfer``, ``loader``, ``train``. Kernel times are medians of device events around the
+launches alone, over inputs larger than the caches. Run it where there is a GPU; nothing is installed or downloaded.
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ def verify(results: Results, cases: int) -> None:
             )
             for tensor, array in zip(numbers, wanted, strict=True):
                 with np.errstate(all="ignore"):
-                    # float32 of the sample first, then one rounding.
-                    near = (
-                        array.astype(np.float32).astype(np.float64).transpose(2, 0, 1) * 0.25 - 1.5
-                    ).astype(np.float32)
+                    # float32 of the sample first, then a rounding after each operation.
+                    near = array.astype(np.float32).transpose(2, 0, 1) * np.float32(0.25) + np.float32(-1.5)
                 same = np.array_equal(tensor.cpu().numpy(), near, equal_nan=True)
                 if not same:
                     raise SystemExit(f"not the same numbers: {array.dtype} {array.shape}")
@@ -225,10 +223,152 @@ def kernels(results: Results, pictures: list[np.ndarray], repeat: int) -> None:
                         )
 
 
+def transfer(results: Results, pictures: list[np.ndarray], repeat: int) -> None:
+    """From pinned host memory to normalised float16 planes on the device: copy and kernels overlapped on two streams."""
+    import io
+    import os
+
+    import torch
+    import torchvision
+    from PIL import Image
+
+    from penstock.psi.gpu.decoder import Decoder
+    from penstock.psi.gpu.plan import Box, fill, joined, plan
+
+    images = mosaics(pictures, 64, 2048, 1024)
+    raw = sum(image.nbytes for image in images)
+    scale, bias = torch.full((3,), 1 / 58.0, device="cuda"), torch.full((3,), -2.0, device="cuda")
+    case = "transfer 2048x1024"
+    link = 0.0
+    for level in LEVELS:
+        files = encoded(images, level)
+        offsets, lengths, total = joined(files)
+        blob = torch.empty(total, dtype=torch.uint8, pin_memory=True)
+        fill(blob.numpy(), files, offsets)
+        target = torch.empty_like(blob, device="cuda")
+
+        def copy(target=target, blob=blob) -> None:
+            for _ in range(repeat):
+                target.copy_(blob, non_blocking=True)
+
+        link = total * repeat / _wall(copy)
+        boxes = [Box(0, 0, 0, 2048, 1024, 1, 3)] * len(files)
+        starts = [number * 3 * 2048 * 1024 for number in range(len(files))]
+        decoder = Decoder("cuda")
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        outs = [torch.empty((len(files), 3, 1024, 2048), dtype=torch.float16, device="cuda") for _ in streams]
+
+        def decode(
+            decoder=decoder, streams=streams, outs=outs, blob=blob, places=(offsets, lengths, boxes, starts)
+        ) -> None:
+            for number in range(repeat):
+                with torch.cuda.stream(streams[number % 2]):
+                    made = plan(blob.numpy(), *places, "CHW", "float16", 2)
+                    decoder.decode(blob, made, outs[number % 2], scale=scale, bias=bias, pictures=64)
+            decoder.finish()
+
+        decode()
+        rate = raw * repeat / _wall(decode)
+        results.row(f"{case} {level}", "link", "pinned_copy", link / 1e9, "GB/s")
+        results.row(
+            f"{case} {level}", "penstock", "decoded", rate / 1e9, "GB/s", note="uint8 samples a second"
+        )
+        results.claim(f"{case} {level}: rate / (link x compression)", rate / (link * raw / total), ">=", 0.9)
+        if level == "dense":
+            ours = rate
+    coded = []
+    for image in images[:32]:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "png")
+        coded.append(buffer.getvalue())
+
+    def through_pillow() -> None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            arrays = list(pool.map(lambda data: np.asarray(Image.open(io.BytesIO(data))), coded))
+        stacked = torch.from_numpy(np.stack(arrays)).pin_memory().cuda(non_blocking=True)
+        stacked.permute(0, 3, 1, 2).to(torch.float16).mul_(1 / 58.0).add_(-2.0)
+
+    through_pillow()
+    pillow = sum(image.nbytes for image in images[:32]) / _wall(through_pillow)
+    results.row(case, "Pillow, PNG, all cores", "decoded", pillow / 1e9, "GB/s")
+    results.claim(f"{case}: dense / PNG by Pillow on all cores and a copy", ours / pillow, ">=", 80)
+    jpegs = []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "jpeg", quality=95)
+        jpegs.append(torch.from_numpy(np.frombuffer(buffer.getvalue(), np.uint8).copy()))
+
+    def through_nvjpeg() -> None:
+        for picture in torchvision.io.decode_jpeg(jpegs, device="cuda"):
+            picture.to(torch.float16).mul_(1 / 58.0).add_(-2.0)
+
+    through_nvjpeg()
+    nvjpeg = len(jpegs) / _wall(through_nvjpeg)
+    results.row(case, "nvJPEG, q95", "pictures", nvjpeg, "1/s")
+    results.claim(
+        f"{case}: dense / nvJPEG in pictures a second", ours / (raw / len(images)) / nvjpeg, ">=", 5
+    )
+
+
+def _wall(work) -> float:
+    """Median seconds of three runs, with everything on the device over."""
+    import torch
+
+    seconds = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def loader(results: Results, pictures: list[np.ndarray]) -> None:
+    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within a level."""
+    import tempfile
+
+    import torch
+
+    import penstock
+
+    with tempfile.TemporaryDirectory() as folder:
+        for number, image in enumerate(mosaics(pictures, 48, 500, 375)):
+            path = Path(folder) / "ab"[number % 2] / f"{number}.psi"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(psi.encode(image, level=LEVELS[number % 3]))
+        worst = {}
+        ways = {
+            "crop, flip, normalise": [penstock.RandomCrop(224), penstock.Flip(), penstock.Normalize()],
+            "crop, bytes": [penstock.RandomCrop(201), penstock.Flip(), penstock.Flip(axis="vertical")],
+            "resized": [penstock.RandomResizedCrop(224), penstock.Flip()],
+            "padded": [penstock.CenterCrop(300), penstock.Pad(7)],
+        }
+        for name, transform in ways.items():
+            both = []
+            for device in ("cpu", "cuda"):
+                with penstock.Loader(
+                    penstock.open(folder), 16, transform=transform, device=device, seed=3
+                ) as made:
+                    both.append([(batch.ids.copy(), batch["image"].cpu().double()) for batch in made])
+            worst[name] = max(
+                float((here - there).abs().max())
+                for (a, here), (b, there) in zip(*both, strict=True)
+                if (a == b).all()
+            )
+            assert sum(len(ids) for ids, _ in both[1]) == 48
+            results.row("loader", name, "largest_difference", worst[name], "levels")
+        torch.cuda.synchronize()
+    results.claim("loader: exact without resampling", max(worst[n] for n in ways if n != "resized"), "==", 0)
+    results.claim("loader: resampled, levels of 255", worst["resized"], "<=", 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", help="a folder of RGB photographs as PNG")
-    parser.add_argument("--only", default="verify,kernel")
+    parser.add_argument("--only", default="verify,kernel,transfer,loader,train")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each training run")
+    parser.add_argument("--scratch", default="/tmp/penstock-psi-training")
     parser.add_argument("--cases", type=int, default=2000)
     options, _ = parser.parse_known_args()
     import torch

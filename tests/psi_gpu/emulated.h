@@ -182,7 +182,10 @@ PSI_FN u32 float_bits(float value) {
     memcpy(&bits, &value, 4);
     return bits;
 }
-PSI_FN float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
+PSI_FN float multiply_add(float a, float b, float c) {
+    volatile float product = a * b;
+    return product + c;
+}
 PSI_FN u32 half_bits(float value) {
     _Float16 half = (_Float16)value;
     u16 bits;

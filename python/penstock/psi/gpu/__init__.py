@@ -9,5 +9,6 @@ samples are stored. Needs torch with CUDA and ``cuda-bindings``, which comes wit
 
 from penstock.psi.gpu.batch import decode_batch
 from penstock.psi.gpu.decoder import Decoder, Pending
+from penstock.psi.gpu.loading import decode_encoded, finish
 
-__all__ = ["Decoder", "Pending", "decode_batch"]
+__all__ = ["Decoder", "Pending", "decode_batch", "decode_encoded", "finish"]

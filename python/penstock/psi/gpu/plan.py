@@ -101,6 +101,19 @@ def plan(
             box.x, box.y, box.z, box.width, box.height, box.depth, box.flip_x,
             start, slices, rows, columns, channels,
         )  # fmt: skip
+    return planned(blob, requests, kind, itemsize, name=name, max_bytes=max_bytes)
+
+
+def planned(
+    blob: Any,
+    requests: npt.NDArray[np.int64],
+    kind: str,
+    itemsize: int,
+    *,
+    name: Callable[[int], str | None] = lambda _: None,
+    max_bytes: int = 1 << 40,
+) -> Plan:
+    """As :func:`plan`, of rows that are written already: see crates/python/src/psi_device.rs for their columns."""
     with translated(name):
         manifest, blocks_at, launches = _native.psi_manifest(blob, requests, WARPS, max_bytes)
     out = OUT[kind, itemsize]

@@ -61,7 +61,8 @@ PSI_FN u32 low_ones(u32 count) {
 }
 PSI_FN float as_float(u32 bits) { return __uint_as_float(bits); }
 PSI_FN u32 float_bits(float value) { return __float_as_uint(value); }
-PSI_FN float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Rounded after each operation, as the CPU does it: the same numbers on both.
+PSI_FN float multiply_add(float a, float b, float c) { return __fadd_rn(__fmul_rn(a, b), c); }
 // Two float16 or bfloat16, the first in the low half, rounded to nearest even.
 PSI_FN u32 pack_half(float first, float second) {
     u32 packed;
