@@ -2,7 +2,7 @@
 # Prints the folder of a cargo that is new enough. Fetches one with rustup into .toolchain/ where there is none.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-need=85 # Rust 1.85
+need=89 # Rust 1.89
 
 new_enough() {
     minor=$("$1" --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')

@@ -2,7 +2,7 @@
 
 use crate::color;
 use crate::header::{COLUMNS, GROUP, LANES};
-use crate::predict::residuals;
+use crate::predict::{residuals, ABOVE, HALF, PLANE};
 use crate::tables::{Frequencies, Model, SLOTS, TABLES};
 use crate::tile::{BAND, UNIT};
 use crate::token::{raw_bits, token, CONTEXTS};
@@ -25,6 +25,7 @@ impl<W: Word> Planes<W> {
     }
 
     /// The same tile under a colour transform.
+    #[inline(always)]
     pub fn transformed(&self, transform: u8) -> Planes<W> {
         let mut words = self.words.clone();
         if transform != color::NONE {
@@ -39,42 +40,44 @@ impl<W: Word> Planes<W> {
     }
 }
 
-/// Approximate cost of a residual in sixteenths of a bit.
-pub(crate) struct Costs([u16; 256]);
-
-impl Costs {
-    pub fn new() -> Self {
-        Costs(std::array::from_fn(|z| (16.0 * (1.0 + z as f64).log2()).round() as u16))
-    }
-
-    #[inline(always)]
-    fn of<W: Word>(&self, residual: W) -> u32 {
-        let z = residual.get();
-        if W::BITS == 8 || z < 256 {
-            u32::from(self.0[(z & 255) as usize])
-        } else {
-            let shift = 24 - z.leading_zeros();
-            u32::from(self.0[((z >> shift) & 255) as usize]) + 16 * shift
-        }
-    }
+/// Approximate cost of a residual in sixteenths of a bit: the logarithm of one more, from the bits of a float.
+#[inline(always)]
+fn cost<W: Word>(residual: W) -> u32 {
+    ((residual.get().min(i32::MAX as u32 - 1) + 1) as i32 as f32).to_bits().wrapping_sub(127 << 23) >> 19
 }
 
-/// Calls `each(x, [left, above, plane, half])` for every sample of row `y` with its unsigned residuals.
+/// Unsigned residuals of a row under each predictor, zeros right of the tile's width.
+type Four<W> = [[W; PITCH]; 4];
+
+/// A row and, for each of its samples, the neighbours to the left, above, and above to the left as prediction takes them.
 #[inline(always)]
-fn row_residuals<W: Word>(plane: &[W], width: usize, y: usize, mut each: impl FnMut(usize, [W; 4])) {
-    let row = &plane[y * PITCH..][..width];
-    if y == 0 {
-        let mut left = W::default();
-        for (x, &sample) in row.iter().enumerate() {
-            each(x, [sample.sub(left).zigzag(); 4]);
-            left = sample;
-        }
-        return;
+fn neighbours<W: Word>(plane: &[W], y: usize) -> [[W; PITCH]; 4] {
+    let mut row = [W::default(); PITCH];
+    row.copy_from_slice(&plane[y * PITCH..][..PITCH]);
+    let (mut left, mut up, mut corner) = (row, [W::default(); PITCH], [W::default(); PITCH]);
+    if y > 0 {
+        up.copy_from_slice(&plane[(y - 1) * PITCH..][..PITCH]);
+        corner[1..].copy_from_slice(&up[..PITCH - 1]);
+        corner[0] = up[0];
     }
-    let up = &plane[(y - 1) * PITCH..][..width];
-    each(0, residuals(row[0], up[0], up[0], up[0]).map(W::zigzag));
-    for x in 1..width {
-        each(x, residuals(row[x], row[x - 1], up[x], up[x - 1]).map(W::zigzag));
+    left[1..].copy_from_slice(&row[..PITCH - 1]);
+    left[0] = up[0];
+    [row, left, up, corner]
+}
+
+#[inline(always)]
+fn row_residuals<W: Word>(plane: &[W], width: usize, y: usize, out: &mut Four<W>) {
+    let [row, left, up, corner] = neighbours(plane, y);
+    let [a, b, c, d] = out;
+    for x in 0..PITCH {
+        let four = residuals(row[x], left[x], up[x], corner[x]);
+        (a[x], b[x], c[x], d[x]) = (four[0].zigzag(), four[1].zigzag(), four[2].zigzag(), four[3].zigzag());
+    }
+    if y == 0 {
+        (*b, *c, *d) = (*a, *a, *a);
+    }
+    if width < PITCH {
+        out.iter_mut().for_each(|row| row[width..].fill(W::default()));
     }
 }
 
@@ -89,39 +92,74 @@ pub(crate) fn block_costs<W: Word>(
     let down = tile.height.div_ceil(1 << block.1);
     let mut costs = vec![[0u32; 4]; across * down];
     let plane = tile.plane(channel);
+    let mut four = [[W::default(); PITCH]; 4];
     for y in 0..tile.height {
         let line = &mut costs[(y >> block.1) * across..][..across];
-        row_residuals(plane, tile.width, y, |x, z| {
+        row_residuals(plane, tile.width, y, &mut four);
+        for x in 0..tile.width {
             let sums = &mut line[x >> block.0];
-            for (sum, z) in sums.iter_mut().zip(z) {
-                *sum += cost(x, y, z);
+            for (sum, row) in sums.iter_mut().zip(&four) {
+                *sum += cost(x, y, row[x]);
             }
-        });
+        }
+    }
+    costs
+}
+
+/// [`block_costs`] under the fixed cost of a residual.
+#[inline(always)]
+pub(crate) fn fixed_costs<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32)) -> Vec<[u32; 4]> {
+    let across = tile.width.div_ceil(1 << block.0);
+    let down = tile.height.div_ceil(1 << block.1);
+    let mut costs = vec![[0u32; 4]; across * down];
+    let plane = tile.plane(channel);
+    let mut four = [[W::default(); PITCH]; 4];
+    let mut columns = [[0u32; PITCH]; 4];
+    for y in 0..tile.height {
+        row_residuals(plane, tile.width, y, &mut four);
+        for (sums, row) in columns.iter_mut().zip(&four) {
+            for x in 0..PITCH {
+                sums[x] += cost(row[x]);
+            }
+        }
+        if (y + 1) % (1 << block.1) == 0 || y + 1 == tile.height {
+            let line = &mut costs[(y >> block.1) * across..][..across];
+            for (predictor, sums) in columns.iter().enumerate() {
+                for (total, part) in line.iter_mut().zip(sums.chunks(1 << block.0)) {
+                    total[predictor] = part.iter().sum();
+                }
+            }
+            columns = [[0; PITCH]; 4];
+        }
     }
     costs
 }
 
 /// Bits that packing takes with each predictor in each block of a plane; blocks are 2³ × 2³ or larger.
+#[inline(always)]
 pub(crate) fn packed_costs<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32)) -> Vec<[u32; 4]> {
     let across = tile.width.div_ceil(1 << block.0);
     let down = tile.height.div_ceil(1 << block.1);
     let mut costs = vec![[0u32; 4]; across * down];
     let plane = tile.plane(channel);
-    let mut any = [[0u32; LANES]; 4];
+    let mut four = [[W::default(); PITCH]; 4];
+    let mut any = four;
     for y in 0..tile.height {
-        row_residuals(plane, tile.width, y, |x, z| {
-            for (all, z) in any.iter_mut().zip(z) {
-                all[x / COLUMNS] |= z.get();
+        row_residuals(plane, tile.width, y, &mut four);
+        for (all, row) in any.iter_mut().zip(&four) {
+            for x in 0..PITCH {
+                all[x] = all[x].or(row[x]);
             }
-        });
+        }
         if y % BAND == BAND - 1 || y + 1 == tile.height {
-            for lane in 0..tile.width.div_ceil(COLUMNS) {
-                let sums = &mut costs[(y >> block.1) * across + ((lane * COLUMNS) >> block.0)];
-                for (sum, all) in sums.iter_mut().zip(&any) {
-                    *sum += (32 - all[lane].leading_zeros()) * UNIT as u32;
+            let line = &mut costs[(y >> block.1) * across..][..across];
+            for (predictor, all) in any.iter().enumerate() {
+                for (lane, unit) in all.chunks_exact(COLUMNS).take(tile.width.div_ceil(COLUMNS)).enumerate() {
+                    let all = unit.iter().fold(0, |all, word| all | word.get());
+                    line[(lane * COLUMNS) >> block.0][predictor] += (32 - all.leading_zeros()) * UNIT as u32;
                 }
             }
-            any = [[0; LANES]; 4];
+            any = [[W::default(); PITCH]; 4];
         }
     }
     costs
@@ -173,57 +211,72 @@ fn join(costs: &[[u32; 4]], width: usize, height: usize, block: (u32, u32)) -> V
 }
 
 /// Unsigned residuals of a plane under the chosen predictors, in the pitch of the tile.
+#[inline(always)]
 pub(crate) fn chosen<W: Word>(tile: &Planes<W>, channel: usize, block: (u32, u32), predictors: &[u8], out: &mut [W]) {
     let across = tile.width.div_ceil(1 << block.0);
     let plane = tile.plane(channel);
+    let mut masks = [[W::default(); PITCH]; 3];
     for y in 0..tile.height {
-        let line = &predictors[(y >> block.1) * across..][..across];
-        let to = &mut out[y * PITCH..][..tile.width];
-        row_residuals(plane, tile.width, y, |x, z| to[x] = z[usize::from(line[x >> block.0] & 3)]);
+        let [row, left, up, corner] = neighbours(plane, y);
+        if y == 1 || (y > 0 && y % (1 << block.1) == 0) {
+            let line = &predictors[(y >> block.1) * across..][..across];
+            for (mask, which) in masks.iter_mut().zip([ABOVE, PLANE, HALF]) {
+                for (part, &predictor) in mask.chunks_mut(1 << block.0).zip(line) {
+                    part.fill(W::of(if predictor == which { u32::MAX } else { 0 }));
+                }
+            }
+        }
+        let [above, plane, half] = &masks;
+        let to = &mut out[y * PITCH..][..PITCH];
+        for x in 0..PITCH {
+            let slope = up[x].sub(corner[x]);
+            let from_above = up[x].and(above[x]).add(slope.and(plane[x])).add(slope.half().and(half[x]));
+            let known = from_above.add(left[x].sub(left[x].and(above[x])));
+            to[x] = row[x].sub(known).zigzag();
+        }
+        to[tile.width..].fill(W::default());
     }
 }
 
-/// The colour transform that makes the tiles cheapest, each channel under the best predictor of each block.
-pub(crate) fn transform<W: Word>(tiles: &[Planes<W>], costs: &Costs) -> u8 {
+/// Cost of one channel made of the first three of some tiles, under the best predictor of each block.
+#[inline(always)]
+fn channel_cost<W: Word>(tiles: &[Planes<W>], make: impl Fn([W; 3]) -> W) -> u64 {
+    let mut sum = 0;
+    for tile in tiles {
+        let mut words = vec![W::default(); tile.height * PITCH];
+        for (word, ((&red, &green), &blue)) in
+            words.iter_mut().zip(tile.plane(0).iter().zip(tile.plane(1)).zip(tile.plane(2)))
+        {
+            *word = make([red, green, blue]);
+        }
+        let plane = Planes { words, channels: 1, width: tile.width, height: tile.height };
+        let blocks = fixed_costs(&plane, 0, (3, 3));
+        sum += blocks.iter().map(|four| u64::from(four.iter().copied().min().unwrap_or(0))).sum::<u64>();
+    }
+    sum
+}
+
+/// The colour transform that makes the tiles cheapest.
+#[inline(always)]
+pub(crate) fn transform<W: Word>(tiles: &[Planes<W>]) -> u8 {
     if tiles.first().is_none_or(|tile| tile.channels < 3) {
         return color::NONE;
     }
     // Channels are weighed one by one: most transforms share most of theirs.
-    let cost = |make: &dyn Fn([W; 3]) -> W| -> u64 {
-        tiles
-            .iter()
-            .map(|tile| {
-                let colours = tile.plane(0).iter().zip(tile.plane(1)).zip(tile.plane(2));
-                let words = colours.map(|((&red, &green), &blue)| make([red, green, blue])).collect();
-                let plane = Planes { words, channels: 1, width: tile.width, height: tile.height };
-                let blocks = fixed_costs(&plane, 0, (3, 3), costs);
-                blocks.iter().map(|four| u64::from(four.iter().copied().min().unwrap_or(0))).sum::<u64>()
-            })
-            .sum()
-    };
-    let (red, green, blue) = (cost(&|rgb| rgb[0]), cost(&|rgb| rgb[1]), cost(&|rgb| rgb[2]));
-    let mut best = (red + green + blue, color::NONE);
-    let ycocg = (0..3).map(|channel| cost(&|rgb| color::forward(color::YCOCG, rgb)[channel])).sum();
+    let (red, green) = (channel_cost(tiles, |rgb| rgb[0]), channel_cost(tiles, |rgb| rgb[1]));
+    let mut best = (red + green + channel_cost(tiles, |rgb| rgb[2]), color::NONE);
+    let ycocg = (0..3).map(|channel| channel_cost(tiles, |rgb| color::forward(color::YCOCG, rgb)[channel])).sum();
     best = best.min((ycocg, color::YCOCG));
-    let kept = red.min(green) + cost(&|rgb| rgb[0].sub(rgb[1]));
+    let kept = red.min(green) + channel_cost(tiles, |rgb| rgb[0].sub(rgb[1]));
     let swap = red < green;
     for share in [8, 10, 12, 14, 16, 6, 4, 2, 0] {
         if let Some(transform) = color::blending(share, swap) {
-            let blended = cost(&|rgb| color::forward(transform, rgb)[2]);
+            let weight = u32::from(share);
+            let blended = channel_cost(tiles, |[red, green, blue]| blue.sub(green.blend(red, weight)));
             best = best.min((kept + blended, transform));
         }
     }
     best.1
-}
-
-/// [`block_costs`] under the fixed cost of a residual.
-pub(crate) fn fixed_costs<W: Word>(
-    tile: &Planes<W>,
-    channel: usize,
-    block: (u32, u32),
-    costs: &Costs,
-) -> Vec<[u32; 4]> {
-    block_costs(tile, channel, block, |_, _, z| costs.of(z))
 }
 
 /// How often each token came in each context: `[channel * CONTEXTS + context][token]`, flattened.

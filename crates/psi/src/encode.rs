@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::choose::{self, Costs, Histograms, Planes, PITCH};
+use crate::choose::{self, Histograms, Planes, PITCH};
 use crate::color;
 use crate::error::{Error, Result};
 use crate::header::{
     header_hash, tile_hash, Grid, Info, Order, Place, SampleType, COLUMNS, FIXED, GROUP, LANES, MAGIC, MOST_DECIMAL,
     VERSION,
 };
+use crate::simd::{self, Engine};
 use crate::store::{Region, Strides};
 use crate::tables::Model;
 use crate::tile::{Head, Mode};
-use crate::token::{token, Energies, CONTEXTS};
+use crate::token::{energy, token, Energies, CONTEXTS};
 use crate::word::Word;
 use crate::write::{self, Coding, Residuals};
 
@@ -370,7 +371,7 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
         grid.place(rest / grid.groups, rest % grid.groups, row, column)
     };
     let threads = options.threads.max(1);
-    let costs = Costs::new();
+    let backend = simd::best();
     let transform = {
         // A strip of some tiles is enough to tell.
         let step = tiles.div_ceil(12).max(1);
@@ -381,12 +382,19 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
         };
         let colours = (3..=4).contains(&coded_channels);
         let sampled: Vec<Planes<W>> = if colours { (0..tiles).step_by(step).map(strip).collect() } else { Vec::new() };
-        choose::transform(&sampled, &costs)
+        let mut found = color::NONE;
+        simd::run(backend, Colours { tiles: &sampled, found: &mut found })?;
+        found
     };
-    let mut planned = parallel(threads, tiles, |index| {
+    let planned: Result<Vec<_>> = parallel(threads, tiles, |index| {
         let planes = load::<W>(image, mapping, &place(index));
-        plan(&planes, transform, options.level, &costs)
-    });
+        let mut planned = Planned::Done(Vec::new());
+        let work = Plan { planes: &planes, transform, level: options.level, planned: &mut planned };
+        simd::run(backend, work).map(|()| planned)
+    })
+    .into_iter()
+    .collect();
+    let mut planned = planned?;
     let mut model = model_of(&planned, coded_channels, threads);
     if options.level == Level::Max {
         for _ in 0..3 {
@@ -477,27 +485,61 @@ fn load<W: Word>(image: &Image, mapping: &Mapping, place: &Place) -> Planes<W> {
     Planes { words, channels: place.channels, width: place.width, height: place.height }
 }
 
+/// The choice of a colour transform, compiled for each set of instructions.
+struct Colours<'a, W> {
+    tiles: &'a [Planes<W>],
+    found: &'a mut u8,
+}
+
+impl<W: Word> simd::Work for Colours<'_, W> {
+    #[inline(always)]
+    fn run<E: Engine>(self) -> Result<()> {
+        *self.found = choose::transform(self.tiles);
+        Ok(())
+    }
+}
+
+/// [`plan`], compiled for each set of instructions.
+struct Plan<'a, W> {
+    planes: &'a Planes<W>,
+    transform: u8,
+    level: Level,
+    planned: &'a mut Planned<W>,
+}
+
+impl<W: Word> simd::Work for Plan<'_, W> {
+    #[inline(always)]
+    fn run<E: Engine>(self) -> Result<()> {
+        *self.planned = plan(self.planes, self.transform, self.level);
+        Ok(())
+    }
+}
+
 /// First pass over a tile: the mode, the predictors, the residuals and their contexts.
-fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level, costs: &Costs) -> Planned<W> {
+#[inline(always)]
+fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level) -> Planned<W> {
     if let Some(bytes) = write::constant(planes) {
         return Planned::Done(bytes);
     }
     let raw = write::size_of_raw::<W>(planes.channels, planes.width, planes.height);
     let transform = match (planes.channels, level) {
         (0..3, _) => color::NONE,
-        (_, Level::Max) => choose::transform(std::slice::from_ref(planes), costs),
+        (_, Level::Max) => choose::transform(std::slice::from_ref(planes)),
         _ => transform,
     };
     let block = (3, 3);
     let coded = planes.transformed(transform);
     let mode = if level == Level::Fast { Mode::Packed } else { Mode::Dense };
     let head = Head { mode, transform, block, planes: planes.channels };
-    let maps: Vec<Vec<u8>> = (0..planes.channels)
-        .map(|channel| match mode {
-            Mode::Packed => choose::cheapest(&choose::packed_costs(&coded, channel, block)),
-            _ => choose::cheapest(&choose::fixed_costs(&coded, channel, block, costs)),
-        })
-        .collect();
+    let mut maps = Vec::with_capacity(planes.channels);
+    for channel in 0..planes.channels {
+        let costs = if mode == Mode::Packed {
+            choose::packed_costs(&coded, channel, block)
+        } else {
+            choose::fixed_costs(&coded, channel, block)
+        };
+        maps.push(choose::cheapest(&costs));
+    }
     let residuals = residuals(&coded, head, maps);
     if mode == Mode::Packed {
         let bytes = write::packed(&residuals);
@@ -506,6 +548,7 @@ fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level, costs: &Costs)
     Planned::Dense { residuals, raw }
 }
 
+#[inline(always)]
 fn residuals<W: Word>(coded: &Planes<W>, head: Head, maps: Vec<Vec<u8>>) -> Residuals<W> {
     let mut words = vec![W::default(); coded.words.len()];
     let size = coded.height * PITCH;
@@ -518,22 +561,21 @@ fn residuals<W: Word>(coded: &Planes<W>, head: Head, maps: Vec<Vec<u8>>) -> Resi
 }
 
 /// The contexts in which a decoder will meet the residuals.
+#[inline(always)]
 fn contexts<W: Word>(words: &[W], tile: &Planes<W>) -> Vec<u8> {
     let mut out = vec![0u8; tile.height * tile.channels * LANES];
     let mut energies = Energies::new::<W>(tile.width.div_ceil(COLUMNS), tile.channels);
-    let mut lanes = [[W::default(); LANES]; COLUMNS];
     for y in 0..tile.height {
         for channel in 0..tile.channels {
             if let Ok(to) = (&mut out[(y * tile.channels + channel) * LANES..][..LANES]).try_into() {
                 energies.contexts::<W>(channel, to);
             }
             let row = &words[(channel * tile.height + y) * PITCH..][..PITCH];
-            for lane in 0..LANES {
-                for column in 0..COLUMNS {
-                    lanes[column][lane] = row[lane * COLUMNS + column];
-                }
+            let mut sums = [0; LANES];
+            for (sum, four) in sums.iter_mut().zip(row.chunks_exact(COLUMNS)) {
+                *sum = four.iter().map(|&word| energy(word)).sum();
             }
-            energies.take(channel, &crate::token::energies(&lanes));
+            energies.take(channel, &sums);
         }
     }
     out

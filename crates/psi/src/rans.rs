@@ -120,31 +120,46 @@ pub(crate) fn exhausted() -> Error {
 /// One residual as the encoder's tables see it.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbol {
-    pub frequency: u32,
-    pub start: u32,
+    pub entry: Entry,
     pub token: u32,
     pub residual: u32,
+}
+
+/// A token in a table: its slots, and ⌊2³² / frequency⌋ or, for 1, the nearest number that there is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Entry {
+    pub frequency: u32,
+    pub start: u32,
+    pub inverse: u32,
 }
 
 /// The encoder's side: symbols go in backwards.
 pub(crate) struct Backwards {
     pub states: [u32; LANES],
-    /// Words in the reverse of the order in which the decoder takes them.
-    pub words: Vec<u16>,
+    words: Vec<u16>,
+    length: usize,
 }
 
 impl Backwards {
-    pub fn new(words: Vec<u16>) -> Self {
-        Backwards { states: [LOWEST; LANES], words }
+    /// For at most `steps` steps.
+    pub fn new<W: Word>(steps: usize) -> Self {
+        let most = steps * LANES * W::BITS.div_ceil(8).min(3) as usize;
+        Backwards { states: [LOWEST; LANES], words: vec![0; most + 1], length: 0 }
     }
 
-    /// Makes room so that the state, after taking `bits` more bits' worth, stays below 2³².
+    /// Words in the reverse of the order in which the decoder takes them.
+    pub fn words(&self) -> &[u16] {
+        &self.words[..self.length]
+    }
+
+    /// Makes room so that the state, after taking `bits` more bits' worth, stays below 2³². No branch: it cannot be foretold.
     #[inline(always)]
     fn drain(&mut self, lane: usize, limit: u64) {
-        if u64::from(self.states[lane]) >= limit {
-            self.words.push(self.states[lane] as u16);
-            self.states[lane] >>= 16;
-        }
+        let state = self.states[lane];
+        let full = u64::from(state) >= limit;
+        self.words[self.length] = state as u16;
+        self.length += usize::from(full);
+        self.states[lane] = state >> (16 * u32::from(full));
     }
 
     #[inline(always)]
@@ -154,9 +169,14 @@ impl Backwards {
     }
 
     #[inline(always)]
-    fn token(&mut self, lane: usize, symbol: Symbol) {
+    fn token(&mut self, lane: usize, entry: Entry) {
         let state = self.states[lane];
-        self.states[lane] = ((state / symbol.frequency) << SLOT_BITS) + state % symbol.frequency + symbol.start;
+        // The product with the inverse is the quotient or one less.
+        let quotient = ((u64::from(state) * u64::from(entry.inverse)) >> 32) as u32;
+        let rest = state - quotient * entry.frequency;
+        let more = u32::from(rest >= entry.frequency);
+        let (quotient, rest) = (quotient + more, rest - more * entry.frequency);
+        self.states[lane] = (quotient << SLOT_BITS) + rest + entry.start;
     }
 
     /// One step: the inverse of [`Coder::step`] for the lanes that have a symbol.
@@ -165,9 +185,9 @@ impl Backwards {
         if W::BITS == 8 {
             for (lane, &symbol) in symbols.iter().enumerate().rev() {
                 let bits = raw_bits(symbol.token);
-                self.drain(lane, u64::from(symbol.frequency) << (32 - SLOT_BITS - bits));
+                self.drain(lane, u64::from(symbol.entry.frequency) << (32 - SLOT_BITS - bits));
                 self.states[lane] = self.states[lane] << bits | (symbol.residual - base(symbol.token));
-                self.token(lane, symbol);
+                self.token(lane, symbol.entry);
             }
             return;
         }
@@ -182,8 +202,8 @@ impl Backwards {
             self.raw(lane, (symbol.residual - base(symbol.token)) & ((1 << bits) - 1), bits);
         }
         for (lane, &symbol) in symbols.iter().enumerate().rev() {
-            self.drain(lane, u64::from(symbol.frequency) << (32 - SLOT_BITS));
-            self.token(lane, symbol);
+            self.drain(lane, u64::from(symbol.entry.frequency) << (32 - SLOT_BITS));
+            self.token(lane, symbol.entry);
         }
     }
 }

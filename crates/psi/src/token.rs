@@ -115,8 +115,9 @@ pub(crate) fn energies<W: Word>(residuals: &[[W; LANES]; COLUMNS]) -> [u32; LANE
     out
 }
 
+/// What a residual adds to the energy of its lane.
 #[inline(always)]
-fn energy<W: Word>(residual: W) -> u32 {
+pub(crate) fn energy<W: Word>(residual: W) -> u32 {
     if W::BITS == 32 {
         residual.get() >> 16
     } else {

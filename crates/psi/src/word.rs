@@ -16,6 +16,7 @@ pub(crate) trait Word: Copy + Default + PartialEq + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn and(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
     /// Arithmetic shift right by one of the two's complement value.
     fn half(self) -> Self;
     /// Signed residual to unsigned: 0, -1, 1, -2, … become 0, 1, 2, 3, …
@@ -53,6 +54,10 @@ macro_rules! word {
             #[inline(always)]
             fn and(self, other: Self) -> Self {
                 self & other
+            }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self {
+                self | other
             }
             #[inline(always)]
             fn half(self) -> Self {

@@ -2,7 +2,8 @@
 
 use crate::choose::{Planes, PITCH};
 use crate::header::{COLUMNS, LANES};
-use crate::rans::{Backwards, Symbol};
+use crate::rans::{Backwards, Entry, Symbol};
+use crate::simd::active;
 use crate::tables::Model;
 use crate::tile::{packed_bits, packed_code, Head, Mode, BAND, HEAD, UNIT};
 use crate::token::{token, CONTEXTS};
@@ -76,50 +77,50 @@ fn head_and_maps<W: Word>(tile: &Residuals<W>) -> Vec<u8> {
     out
 }
 
-/// Tables in the encoder's form: `[table][token]` to (frequency, start).
+/// Tables in the encoder's form.
 pub(crate) struct Coding {
-    entries: Vec<Vec<(u32, u32)>>,
+    /// `[table][token]`, flattened.
+    entries: Vec<Entry>,
+    tokens: usize,
     of_context: Vec<u8>,
 }
 
 impl Coding {
     pub fn new(model: &Model) -> Self {
-        let entries = model
-            .tables
-            .iter()
-            .map(|frequencies| {
-                let mut start = 0;
-                frequencies
-                    .iter()
-                    .map(|&frequency| {
-                        let entry = (u32::from(frequency), start);
-                        start += u32::from(frequency);
-                        entry
-                    })
-                    .collect()
-            })
-            .collect();
-        Coding { entries, of_context: model.of_context.clone() }
+        let tokens = model.tables.first().map_or(0, Vec::len);
+        let mut entries = Vec::with_capacity(model.tables.len() * tokens);
+        for frequencies in &model.tables {
+            let mut start = 0;
+            for frequency in frequencies.iter().map(|&frequency| u32::from(frequency)) {
+                let inverse = ((1u64 << 32) / u64::from(frequency.max(1))).min(u64::from(u32::MAX)) as u32;
+                entries.push(Entry { frequency, start, inverse });
+                start += frequency;
+            }
+        }
+        Coding { entries, tokens, of_context: model.of_context.clone() }
     }
 }
 
+#[inline(always)]
 pub(crate) fn dense<W: Word>(tile: &Residuals<W>, coding: &Coding) -> Vec<u8> {
     let lanes = tile.width.div_ceil(COLUMNS);
-    let mut coder = Backwards::new(Vec::with_capacity(tile.width * tile.height * tile.channels / 2));
-    let mut symbols = [Symbol { frequency: 1, start: 0, token: 0, residual: 0 }; LANES];
+    let mut coder = Backwards::new::<W>(tile.height * tile.channels * COLUMNS);
+    let mut symbols = [Symbol { entry: Entry::default(), token: 0, residual: 0 }; LANES];
     for y in (0..tile.height).rev() {
         for channel in (0..tile.channels).rev() {
             let row = &tile.words[(channel * tile.height + y) * PITCH..][..PITCH];
             let contexts = &tile.contexts[(y * tile.channels + channel) * LANES..][..LANES];
             let map = &coding.of_context[channel * CONTEXTS..][..CONTEXTS];
+            let mut entries = [&coding.entries[..]; LANES];
+            for (entries, &context) in entries.iter_mut().zip(contexts) {
+                *entries = &coding.entries[usize::from(map[usize::from(context)]) * coding.tokens..][..coding.tokens];
+            }
             for column in (0..COLUMNS).rev() {
-                let active = (tile.width + COLUMNS - 1 - column) / COLUMNS;
-                for lane in 0..active {
+                let active = active(tile.width, column);
+                for (lane, symbol) in symbols.iter_mut().enumerate().take(active) {
                     let residual = row[lane * COLUMNS + column].get();
                     let code = token(residual);
-                    let (frequency, start) =
-                        coding.entries[usize::from(map[usize::from(contexts[lane])])][code as usize];
-                    symbols[lane] = Symbol { frequency, start, token: code, residual };
+                    *symbol = Symbol { entry: entries[lane][code as usize], token: code, residual };
                 }
                 coder.step::<W>(&symbols[..active]);
             }
@@ -129,25 +130,42 @@ pub(crate) fn dense<W: Word>(tile: &Residuals<W>, coding: &Coding) -> Vec<u8> {
     for state in &coder.states[..lanes] {
         out.extend_from_slice(&state.to_le_bytes());
     }
-    for word in coder.words.iter().rev() {
-        out.extend_from_slice(&word.to_le_bytes());
+    let start = out.len();
+    out.resize(start + 2 * coder.words().len(), 0);
+    for (to, word) in out[start..].chunks_exact_mut(2).zip(coder.words().iter().rev()) {
+        to.copy_from_slice(&word.to_le_bytes());
     }
     pad(&mut out);
     out
 }
 
+/// Eight values of `bits` bits, one in each byte, moved together.
+#[inline(always)]
+fn squeeze(eight: u64, bits: u32) -> u64 {
+    let pairs = (eight & 0x00FF_00FF_00FF_00FF) | (eight & 0xFF00_FF00_FF00_FF00) >> (8 - bits);
+    let fours = (pairs & 0x0000_FFFF_0000_FFFF) | (pairs & 0xFFFF_0000_FFFF_0000) >> (16 - 2 * bits);
+    (fours & 0xFFFF_FFFF) | (fours >> 32) << (4 * bits)
+}
+
+#[inline(always)]
 pub(crate) fn packed<W: Word>(tile: &Residuals<W>) -> Vec<u8> {
     let lanes = tile.width.div_ceil(COLUMNS);
     let mut out = head_and_maps(tile);
-    let mut codes = Vec::with_capacity(tile.height.div_ceil(BAND) * tile.channels * lanes);
-    let mut data = Vec::with_capacity(tile.width * tile.height * tile.channels * W::BYTES);
+    let units = tile.height.div_ceil(BAND) * tile.channels * lanes;
+    let mut codes = Vec::with_capacity(units);
+    let mut data = vec![0u8; units * UNIT * W::BYTES + 8];
+    let mut at = 0;
     for top in (0..tile.height).step_by(BAND) {
         for channel in 0..tile.channels {
+            // Rows past the tile's end are zeros.
+            let mut band = [[W::default(); PITCH]; BAND];
+            for (row, y) in band.iter_mut().zip(top..tile.height) {
+                row.copy_from_slice(&tile.words[(channel * tile.height + y) * PITCH..][..PITCH]);
+            }
             for lane in 0..lanes {
                 let mut unit = [0u32; UNIT];
-                for y in top..(top + BAND).min(tile.height) {
-                    let row = &tile.words[(channel * tile.height + y) * PITCH + lane * COLUMNS..][..COLUMNS];
-                    for (to, word) in unit[(y - top) * COLUMNS..].iter_mut().zip(row) {
+                for (to, row) in unit.chunks_exact_mut(COLUMNS).zip(&band) {
+                    for (to, word) in to.iter_mut().zip(&row[lane * COLUMNS..][..COLUMNS]) {
                         *to = word.get();
                     }
                 }
@@ -155,17 +173,29 @@ pub(crate) fn packed<W: Word>(tile: &Residuals<W>) -> Vec<u8> {
                 let code = packed_code::<W>(32 - any.leading_zeros());
                 let bits = packed_bits::<W>(code);
                 codes.push(code);
+                if W::BITS == 8 {
+                    for eight in unit.chunks_exact(8) {
+                        let bytes: [u8; 8] = std::array::from_fn(|index| eight[index] as u8);
+                        let together = squeeze(u64::from_le_bytes(bytes), bits);
+                        data[at..at + 8].copy_from_slice(&together.to_le_bytes());
+                        at += bits as usize;
+                    }
+                    continue;
+                }
                 let (mut window, mut held) = (0u64, 0);
                 for value in unit {
                     window |= u64::from(value) << held;
                     held += bits;
                     if held >= 32 {
-                        data.extend_from_slice(&(window as u32).to_le_bytes());
+                        data[at..at + 4].copy_from_slice(&(window as u32).to_le_bytes());
+                        at += 4;
                         window >>= 32;
                         held -= 32;
                     }
                 }
-                data.extend_from_slice(&window.to_le_bytes()[..held as usize / 8]);
+                let left = held as usize / 8;
+                data[at..at + left].copy_from_slice(&window.to_le_bytes()[..left]);
+                at += left;
             }
         }
     }
@@ -173,7 +203,7 @@ pub(crate) fn packed<W: Word>(tile: &Residuals<W>) -> Vec<u8> {
         let word = eight.iter().enumerate().fold(0u32, |word, (place, &code)| word | u32::from(code) << (4 * place));
         out.extend_from_slice(&word.to_le_bytes());
     }
-    out.extend_from_slice(&data);
+    out.extend_from_slice(&data[..at]);
     pad(&mut out);
     out
 }
