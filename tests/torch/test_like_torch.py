@@ -113,6 +113,32 @@ def test_whatever_items_are_they_are_collated_alike(make: Callable[[int], Any], 
     both(Made(12, make), way, batch_size=5)
 
 
+def a_list(items: list[Any]) -> list[Any]:
+    return items
+
+
+def nested(items: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.nested_tensor(items, layout=torch.jagged)
+
+
+@ways
+@pytest.mark.filterwarnings("ignore:.*(prototype|Sparse invariant checks):UserWarning")
+def test_sparse_and_nested_tensors_come_through(way: dict[str, Any]) -> None:
+    sparse = Made(
+        6,
+        lambda n: torch.sparse_coo_tensor(
+            [[0, 1], [n % 3, 2]], [float(n), 2.0], (3, 3), check_invariants=True
+        ),
+    )
+    for batch, first in zip(DataLoader(sparse, 3, collate_fn=a_list, **way), (0, 3), strict=True):
+        for offset, tensor in enumerate(batch):
+            assert torch.equal(tensor.to_dense(), sparse[first + offset].to_dense())
+    ragged = Made(6, lambda n: torch.full((n + 1, 2), float(n)))
+    for batch, first in zip(DataLoader(ragged, 3, collate_fn=nested, **way), (0, 3), strict=True):
+        for offset, tensor in enumerate(batch.unbind()):
+            assert torch.equal(tensor, ragged[first + offset])
+
+
 @ways
 @pytest.mark.parametrize("convert", [None, default_convert, list])
 def test_without_batches_items_are_converted_alike(convert: Any, way: dict[str, Any]) -> None:
