@@ -122,8 +122,11 @@ def test_numbers_stay_numbers_and_gaps_stay_gaps(folder: Path) -> None:
     assert data.catalog.column("label").tolist() == [0, 7, 14, 21, 28]
     assert data.columns == ("label", "age", "original_id")
     assert data.where("age is null").catalog.ids().tolist() == [2]
-    with pytest.raises(CatalogError, match="'age' holds int64, which a batch cannot hold"):
+    with pytest.raises(
+        CatalogError, match="'age' holds int64 and is empty in 1 rows, which a tensor cannot hold"
+    ):
         data.select("age")
+    assert data.where("age is not null").select("age").fields[0].dtype == "int64"
 
 
 def test_an_empty_label_is_an_error_that_names_the_row(folder: Path) -> None:
