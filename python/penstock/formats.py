@@ -54,6 +54,8 @@ EXTENSIONS: dict[Format, tuple[str, ...]] = {
 }
 
 IMAGE_FORMATS = frozenset({Format.JPEG, Format.PNG, Format.WEBP, Format.PSI})
+FOREIGN_IMAGES = frozenset({"tif", "tiff", "bmp", "dcm", "dicom"})
+"""Extensions of pictures that no decoder of ours reads: given as bytes, until they are packed as PSI."""
 MASK_NAMES = frozenset({"mask", "seg", "label-map"})
 VOLUME_NAMES = frozenset({"volume", "stack", "array"})
 """Fields whose PSI files are arrays, not pictures: slices are not rows."""

@@ -531,20 +531,6 @@ class TestDest:
             pack(str(photo_folder(tmp_path / "src", each=2)), tmp_path / "dst")
 
 
-def test_psi_without_its_part_is_a_clear_error(tmp_path: Path) -> None:
-    try:
-        import penstock.psi  # noqa: F401
-    except ImportError:
-        with pytest.raises(PenstockError, match="penstock.psi"):
-            pack(
-                str(photo_folder(tmp_path / "src", each=2)),
-                tmp_path / "dst",
-                PackOptions(format=PackFormat.PSI),
-            )
-    else:
-        pytest.skip("the PSI part is there; its own tests pack with it")
-
-
 def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
     """Packing 96 MiB in a process that may map little more than it does when idle."""
     source = tmp_path / "src" / "c"

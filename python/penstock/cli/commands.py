@@ -34,6 +34,10 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     for command in (pack, verify, inspect, doctor, demo):
         app.command()(command)
+    psi = typer.Typer(help="Turn single pictures into PSI and back.", no_args_is_help=True)
+    psi.command()(encode)
+    psi.command()(decode)
+    app.add_typer(psi, name="psi")
 
 
 def pack(
@@ -51,10 +55,15 @@ def pack(
     format: Annotated[
         str,
         typer.Option(
-            metavar="keep|raw|psi", help="keep: as they are. raw: arrays as plain rows. psi: images as PSI."
+            metavar="keep|raw|psi",
+            help="keep: as they are. raw: arrays as plain rows. psi: images, masks and arrays as PSI, losslessly.",
         ),
     ] = "keep",
     level: Annotated[str, typer.Option(help="How hard PSI tries: fast, dense or max.")] = "dense",
+    lossy: Annotated[
+        bool,
+        typer.Option("--lossy", help="With psi: JPEG and lossy WebP too, whose pixels take more room so."),
+    ] = False,
     on_error: Annotated[
         str,
         typer.Option(
@@ -87,6 +96,7 @@ def pack(
             shuffle=shuffle,
             format=format,
             level=level,
+            lossy=lossy,
             on_error=on_error,
         ),
         restart=restart,
@@ -162,6 +172,31 @@ def doctor(
         json=json,
         quiet=quiet,
     )
+
+
+def encode(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="png, tif, bmp, npy, dcm, webp or jpg.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The .psi to write.")],
+    *,
+    level: Annotated[str, typer.Option(help="How hard to try: fast, dense or max.")] = "dense",
+    mask: Annotated[
+        bool, typer.Option("--mask", help="A label map: of a palette keep the numbers, not the colours.")
+    ] = False,
+) -> None:
+    """Write a picture as PSI, and compare every sample with what comes back."""
+    from penstock.cli import pictures
+
+    pictures.encode(source, dest, level=level, mask=mask)
+
+
+def decode(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A .psi.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The .png, .tif or .npy to write.")],
+) -> None:
+    """Write a PSI picture as PNG, TIFF or npy."""
+    from penstock.cli import pictures
+
+    pictures.decode(source, dest)
 
 
 def demo(

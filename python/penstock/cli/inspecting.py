@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 def inspect(uri: str, *, json: bool, grid: Path | None, rows: int) -> None:
     """Print what is in there, and draw some of it."""
+    if uri.lower().endswith(".psi"):
+        from penstock.cli import pictures
+
+        pictures.inspect(uri, json=json, picture=grid)
+        return
     data = penstock.open(uri)
     seen = look(data, rows=rows)
     if json:

@@ -27,6 +27,7 @@ def options(
     shuffle: int | None,
     format: str,
     level: str,
+    lossy: bool,
     on_error: str,
 ) -> PackOptions:
     """The options that the arguments say; typer.BadParameter for what makes no sense."""
@@ -42,6 +43,7 @@ def options(
             shuffle=shuffle,
             format=_choice(PackFormat, format, "--format"),
             level=level,
+            lossy=lossy,
             on_error=_choice(OnError, on_error, "--on-error"),
         )
     except ValueError as error:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.errors import ChecksumError, DataError, DecodeError, MissingError, PenstockError, TruncatedError
+from penstock.errors import ChecksumError, DataError, DecodeError, MissingError, TruncatedError
 from penstock.formats import IMAGE_FORMATS, Format
 from penstock.pack import npy
 from penstock.pack.checksum import combine, crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from penstock.formats import Kind
     from penstock.pack.reader import Reader
     from penstock.pack.writer import TarWriter
 
@@ -73,23 +73,21 @@ class ImageEncoder(Protocol):
 
     format: Format
 
-    def encode(self, data: memoryview, format: Format) -> bytes:
-        """Encode ``data``, an image in ``format``; raises ValueError with the reason if it cannot be read."""
+    def takes(self, format: Format, field: str) -> bool:
+        """Whether items of that format, in a field of that name, may be encoded."""
+
+    def encode(self, data: memoryview, format: Format, field: str, kind: Kind) -> bytes | None:
+        """Encode ``data``; None where it stays as it is. Raises ValueError with the reason if it cannot be read."""
+
+    def becomes(self, data: memoryview, format: Format, field: str) -> tuple[str, Kind] | None:
+        """Another name and kind that a field of such items has once it is packed."""
 
 
-def load_encoder(level: str) -> ImageEncoder:
-    """The PSI encoder of this installation: ``penstock.psi.packing.pack_encoder(level)``.
+def load_encoder(level: str, *, lossy: bool) -> ImageEncoder:
+    """The PSI encoder at a level. ``lossy``: JPEG and lossy WebP are taken too. ValueError for an unknown level."""
+    from penstock.psi.packing import PackEncoder
 
-    Raises PenstockError where the PSI part is not there.
-    """
-    try:
-        packing = importlib.import_module("penstock.psi.packing")
-    except ImportError as error:
-        raise PenstockError(
-            "--format psi needs penstock.psi, which is not part of this build: use --format keep or raw"
-        ) from error
-    encoder: ImageEncoder = packing.pack_encoder(level)
-    return encoder
+    return PackEncoder(level, lossy=lossy)
 
 
 class Fetcher:
@@ -174,34 +172,39 @@ class Fetcher:
 
 def write_member(
     item: Item,
-    name: str,
+    named: Callable[[Format], str],
     writer: TarWriter,
     fetcher: Fetcher,
     *,
     row: RowType | None = None,
     encoder: ImageEncoder | None = None,
+    kind: Kind = "image",
 ) -> Stored:
-    """Write an item as the tar member ``name``. ``row``: what a raw source row is. Raises DataError."""
+    """Write an item as a tar member, whose name ``named`` makes from its format. Raises DataError.
+
+    ``row``: what a raw source row is. ``kind``: what the field is once it is packed.
+    """
     if item.size == 0 and item.format in _NEVER_EMPTY:
         raise item.bad(TruncatedError, f"is empty, which no {item.format.name.lower()} can be")
-    if encoder is not None and item.format in IMAGE_FORMATS and item.format is not encoder.format:
+    if encoder is not None and encoder.takes(item.format, item.field):
         try:
-            data = encoder.encode(fetcher.whole(item), item.format)
+            data = encoder.encode(fetcher.whole(item), item.format, item.field, kind)
         except ValueError as error:
             raise item.bad(DecodeError, str(error)) from error
-        return _write_bytes(data, name, writer, encoder.format)
+        if data is not None:
+            return _write_bytes(data, named(encoder.format), writer, encoder.format)
     if item.format is Format.NPY_DEFLATE:
         try:
             data = npy.inflate(fetcher.whole(item))
         except ValueError as error:
             raise item.bad(DecodeError, str(error)) from error
-        return _write_bytes(data, name, writer, Format.NPY)
+        return _write_bytes(data, named(Format.NPY), writer, Format.NPY)
     if item.format is Format.RAW:
         if row is None:
             raise item.bad(DataError, "is a raw row and the catalog does not say of what type and shape")
         head = npy.header_bytes(row.dtype, row.shape)
-        return _write_bytes(b"".join((head, fetcher.whole(item))), name, writer, Format.NPY)
-    at = writer.begin(name.encode(), item.size)
+        return _write_bytes(b"".join((head, fetcher.whole(item))), named(Format.NPY), writer, Format.NPY)
+    at = writer.begin(named(item.format).encode(), item.size)
     view = writer.whole(item.size)
     if view is None:
         checksum = fetcher.stream(item, writer.pieces(item.size))

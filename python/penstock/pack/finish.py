@@ -38,13 +38,14 @@ def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int
         good
     ]
     for each in plan.fields:
-        columns.update(_addresses(each.name, shard_of, indexes))
-    rows = {each.name: each.block for each in plan.fields}
+        columns.update(_addresses(each.name, each.packed, shard_of, indexes))
+    works = {each.name: each for each in plan.fields}
     stored = []
     for field in header.stored:
-        block = rows[field.name]
+        work_of = works[field.name]
+        block = work_of.block
         dtype, shape = (block.dtype.name, block.shape) if block is not None else (None, None)
-        stored.append(Field(field.name, field.kind, "stored", dtype, shape))
+        stored.append(Field(work_of.packed, work_of.kind, "stored", dtype, shape))
     shards = [(shard_name(number), index) for number, index in enumerate(indexes)]
     summary = {
         **plan.content_identity(),
@@ -63,7 +64,7 @@ def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int
         objects=[name for name, _ in shards],
         sizes=[index.bytes for _, index in shards],
         stored=stored,
-        batch=header.batch,
+        batch=[works[name].packed if name in works else name for name in header.batch],
         classes=header.classes,
         class_column=header.class_column,
     )
@@ -72,11 +73,13 @@ def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int
     return samples
 
 
-def _addresses(name: str, shard_of: npt.NDArray[np.uint32], indexes: list[ShardIndex]) -> dict[str, pa.Array]:
+def _addresses(
+    name: str, packed: str, shard_of: npt.NDArray[np.uint32], indexes: list[ShardIndex]
+) -> dict[str, pa.Array]:
     stored = np.concatenate([index.stored[name][index.good] for index in indexes])
     objects = np.where(stored["offset"] == 0, np.uint32(NO_OBJECT), shard_of)
-    columns = {f"@{name}.object": pa.array(objects)}
-    columns.update({f"@{name}.{part}": pa.array(np.ascontiguousarray(stored[part])) for part in PARTS})
+    columns = {f"@{packed}.object": pa.array(objects)}
+    columns.update({f"@{packed}.{part}": pa.array(np.ascontiguousarray(stored[part])) for part in PARTS})
     return columns
 
 

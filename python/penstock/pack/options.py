@@ -34,7 +34,7 @@ class PackFormat(Enum):
     """Arrays of one shape and dtype lose their npy header and stand as one block of rows a shard."""
 
     PSI = "psi"
-    """Images become PSI; needs the PSI codec."""
+    """Images, masks and arrays become PSI, losslessly; what PSI cannot hold stays as it is."""
 
 
 class OnError(Enum):
@@ -52,7 +52,8 @@ class PackOptions:
     ``threads``: shards written at the same time; None means the CPUs that this process may use, at most 16.
     ``where``: keep only these samples, as ``Dataset.where`` takes it.
     ``shuffle``: a seed that the packed order is drawn from; None keeps the order of the source.
-    ``level``: of the PSI encoder. ``on_error``: ``"skip"`` leaves bad samples out and counts them.
+    ``level``: of the PSI encoder; ``lossy``: it takes JPEG and lossy WebP as well.
+    ``on_error``: ``"skip"`` leaves bad samples out and counts them.
     ``deadline``: seconds without any progress after which the pack gives up and says what it waited for.
     """
 
@@ -62,6 +63,7 @@ class PackOptions:
     shuffle: int | None = None
     format: PackFormat = PackFormat.KEEP
     level: str = "dense"
+    lossy: bool = False
     on_error: OnError = OnError.RAISE
     deadline: float = 300.0
 
@@ -90,4 +92,5 @@ class PackOptions:
             "shuffle": self.shuffle,
             "format": self.format.value,
             "level": self.level if self.format is PackFormat.PSI else None,
+            **({"lossy": True} if self.lossy else {}),
         }

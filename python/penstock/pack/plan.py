@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import CatalogError, DataError, PenstockError
+from penstock.errors import CatalogError, DataError, DecodeError, PenstockError
 from penstock.formats import Format
 from penstock.pack import npy, tar
 from penstock.pack.convert import Fetcher, ImageEncoder, RowType, load_encoder
@@ -25,6 +25,7 @@ from penstock.pack.shard import FieldWork, ShardWork, planned_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.formats import Kind
     from penstock.pack.source import Source
 
 VERSION = 1
@@ -97,7 +98,9 @@ def make_plan(source: Source, options: PackOptions) -> Plan:
     names = [field.name for field in source.catalog.stored]
     if not names:
         raise CatalogError(f"{source.name} stores no bytes to pack: it has columns only")
-    encoder = load_encoder(options.level) if options.format is PackFormat.PSI else None
+    encoder = None
+    if options.format is PackFormat.PSI:
+        encoder = load_encoder(options.level, lossy=options.lossy)
     rows = packed_order(len(source), options.shuffle)
     threads = options.worker_count()
     sizes: dict[str, npt.NDArray[np.uint64]] = {}
@@ -116,7 +119,7 @@ def make_plan(source: Source, options: PackOptions) -> Plan:
         raise CatalogError(
             f"{source.name} has no sample to pack" + (f": all {len(bad):,} are bad" if bad else "")
         )
-    fields = _fields(source, names, rows, sizes, options)
+    fields = _fields(source, names, rows, sizes, options, encoder)
     weights = np.zeros(len(rows), np.uint64)
     for each in fields:
         if each.block is None:
@@ -213,8 +216,16 @@ def _fields(
     rows: npt.NDArray[np.int64],
     sizes: dict[str, npt.NDArray[np.uint64]],
     options: PackOptions,
+    encoder: ImageEncoder | None,
 ) -> tuple[FieldWork, ...]:
-    safe = safe_names(names)
+    packed = {field.name: (field.name, field.kind) for field in source.catalog.stored}
+    if encoder is not None:
+        for name in names:
+            new = _becomes(source, name, rows, sizes[name], options, encoder)
+            if new is not None:
+                taken = {other for other, _ in packed.values()}
+                packed[name] = (name, new[1]) if new[0] in taken else new
+    safe = safe_names([packed[name][0] for name in names])
     works = []
     for field in source.catalog.stored:
         row = None
@@ -225,12 +236,40 @@ def _fields(
             formats = set(np.unique(source.catalog.addresses(field.name, rows).format).tolist())
             if formats <= _ARRAYS:
                 block = row or _row_type(source, field.name, rows, sizes[field.name], options)
-        works.append(FieldWork(field.name, safe[field.name], block, row))
+        name, kind = packed[field.name]
+        works.append(FieldWork(field.name, safe[name], block, row, name, kind))
     if options.format is PackFormat.RAW and not any(work.block for work in works):
         raise PenstockError(
             f"--format raw stores arrays, and no field of {source.name} is one ({', '.join(names)}): use --format keep"
         )
     return tuple(works)
+
+
+def _becomes(
+    source: Source,
+    name: str,
+    rows: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.uint64],
+    options: PackOptions,
+    encoder: ImageEncoder,
+) -> tuple[str, Kind] | None:
+    """What a field becomes, as the first sample that can be read says."""
+    fetcher = Fetcher(source.reader())
+    try:
+        for item in _one_by_one(source, name, rows, sizes):
+            if item is None:
+                continue
+            if not encoder.takes(item.format, name):
+                return None
+            try:
+                return encoder.becomes(fetcher.whole(item), item.format, name)
+            except (DataError, ValueError) as error:
+                if options.on_error is OnError.SKIP:
+                    continue
+                raise error if isinstance(error, DataError) else item.bad(DecodeError, str(error)) from error
+    finally:
+        fetcher.close()
+    return None
 
 
 def _row_type(

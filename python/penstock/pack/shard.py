@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import CatalogError, DataError
-from penstock.formats import IMAGE_FORMATS, Format
 from penstock.pack import tar
 from penstock.pack.convert import Fetcher, ImageEncoder, Item, RowCopier, RowType, write_member
 from penstock.pack.names import member_suffix
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
     from pathlib import Path
+
+    from penstock.formats import Format, Kind
 
 PARTS = ("offset", "length", "crc32c", "format")
 STORED = np.dtype([("offset", "u8"), ("length", "u8"), ("crc32c", "u4"), ("format", "u1")])
@@ -45,6 +47,10 @@ class FieldWork:
     """Set: stored as a block of raw rows."""
     row: RowType | None
     """What the source's raw rows are, where it has them."""
+    packed: str
+    """What the field is called in the pack."""
+    kind: Kind
+    """What it is there."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,6 @@ class ShardWriter:
             for each in work.fields
             if each.block is None
         ]
-        suffixes: dict[tuple[str, Format], str] = {}
         for at in range(work.count):
             size = 0
             mark = writer.mark()
@@ -187,12 +192,14 @@ class ShardWriter:
                     if not index.good[at]:
                         continue
                     self._next(item)
-                    format = _target(item.format, work.encoder)
-                    suffix = suffixes.get((each.name, format))
-                    if suffix is None:
-                        suffix = suffixes[each.name, format] = member_suffix(each.safe_name, format)
                     rows[at] = write_member(
-                        item, stem + suffix, writer, self._fetcher, row=each.row, encoder=work.encoder
+                        item,
+                        partial(_member_name, stem, each.safe_name),
+                        writer,
+                        self._fetcher,
+                        row=each.row,
+                        encoder=work.encoder,
+                        kind=each.kind,
                     )
             except DataError as error:
                 self._skip(work, index, at, error)
@@ -222,12 +229,13 @@ class ShardWriter:
         self._samples = self._bytes = 0
 
 
-def _target(format: Format, encoder: ImageEncoder | None) -> Format:
-    if format in (Format.RAW, Format.NPY_DEFLATE):
-        return Format.NPY
-    if encoder is not None and format in IMAGE_FORMATS:
-        return encoder.format
-    return format
+def _member_name(stem: str, name: str, format: Format) -> str:
+    return stem + _suffix(name, format)
+
+
+@cache
+def _suffix(name: str, format: Format) -> str:
+    return member_suffix(name, format)
 
 
 def planned_bytes(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

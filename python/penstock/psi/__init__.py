@@ -10,12 +10,26 @@
 True
 
 Arrays are NumPy's or torch's, on the way in and on the way out. The format itself: docs/psi.md; working with it:
-docs/psi-use.md. ``register_pillow()`` makes ``PIL.Image.open("x.psi")`` work.
+docs/psi-use.md. ``register_pillow()`` makes ``PIL.Image.open("x.psi")`` work; where Pillow was imported first, it does so
+already.
 """
+
+import sys
 
 from penstock.psi.decoding import decode, decode_batch
 from penstock.psi.encoding import encode
 from penstock.psi.header import Info, Level, info
 from penstock.psi.metadata import metadata
 
-__all__ = ["Info", "Level", "decode", "decode_batch", "encode", "info", "metadata"]
+__all__ = ["Info", "Level", "decode", "decode_batch", "encode", "info", "metadata", "register_pillow"]
+
+
+def register_pillow() -> None:
+    """Makes Pillow open and save ``.psi``: the same as ``import penstock.psi.pillow``."""
+    from penstock.psi import pillow
+
+    pillow.register()
+
+
+if "PIL.Image" in sys.modules:
+    register_pillow()

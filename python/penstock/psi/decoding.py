@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -90,8 +89,11 @@ def decode_batch(
     if regions is not None and len(regions) != len(files):
         raise ValueError(f"{len(regions)} regions for {len(files)} files")
     if device.startswith("cuda"):
-        gpu = importlib.import_module("penstock.psi.gpu")
-        return gpu.decode_batch(files, regions=regions, layout=layout, dtype=dtype, device=device, **options)
+        from penstock.psi import gpu
+
+        return gpu.decode_batch(
+            files, regions=regions, layout=layout, dtype=dtype, device=device, verify=verify, **options
+        )
     if device != "cpu" or options:
         what = f"device {device!r}" if device != "cpu" else f"options {', '.join(options)}"
         raise ValueError(f"{what}: files decode on 'cpu', or on 'cuda' with further options")

@@ -207,7 +207,7 @@ def on_device(dataset: Dataset, program: str, choice: Choice) -> frozenset[str]:
     )
     obstacle: str | None = "no picture of the data set is PSI throughout"
     if names:
-        obstacle = _native.psi_obstacle(program)  # type: ignore[attr-defined]
+        obstacle = _native.psi_obstacle(program)
     if obstacle is None:
         return names
     if choice == "device":

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.arrow import strings
 from penstock.errors import CatalogError
-from penstock.formats import EXTENSIONS, Format
+from penstock.formats import EXTENSIONS, FOREIGN_IMAGES, Format
 from penstock.sources import npz
 from penstock.sources.listing import redacted
 from penstock.sources.members import Members, compact, encode_classes, name_parts, number, some
@@ -49,6 +49,7 @@ class Files:
         self.where = redacted(listing.spec.uri)
         found: list[tuple[str, NameParts | None, str]] = []
         unknown: Counter[str] = Counter()
+        foreign: list[tuple[str, NameParts | None, str]] = []
         for entry in listing.list(sizes=False):
             if entry.key in leave:
                 continue
@@ -57,8 +58,15 @@ class Files:
                 found.append((parts.key, parts, entry.key))
             elif entry.key.lower().endswith(".npz"):
                 found.append((entry.key[:-4], None, entry.key))
+            elif parts is not None and _extension(entry.key)[1:] in FOREIGN_IMAGES:
+                foreign.append((parts.key, parts, entry.key))
             elif not entry.key.rpartition("/")[2].lower().startswith(_BESIDE):
                 unknown[_extension(entry.key)] += 1
+        # TIFF and the like are bytes that can be packed as PSI: where every sample has one. Elsewhere they are strays.
+        if {key for key, _, _ in found} <= {key for key, _, _ in foreign}:
+            found += foreign
+        else:
+            unknown.update(_extension(name) for _, _, name in foreign)
         if not found:
             raise CatalogError(_nothing(self.where, unknown))
         self.notes = _notes(self.where, unknown)
