@@ -13,6 +13,7 @@ pub mod probe;
 pub mod slab;
 pub mod step;
 pub mod store;
+pub mod stream;
 pub mod trace;
 pub mod window;
 mod worker;

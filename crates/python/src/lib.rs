@@ -7,6 +7,7 @@ mod pipeline;
 mod psi;
 mod psi_device;
 mod store;
+mod stream;
 
 use pyo3::prelude::*;
 
@@ -20,5 +21,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::Store>()?;
     psi::add_to(module)?;
     module.add_function(wrap_pyfunction!(psi_device::psi_manifest, module)?)?;
+    module.add_class::<stream::Stream>()?;
     functions::add_to(module)
 }

@@ -29,7 +29,7 @@ fn to_python(error: PipelineError) -> PyErr {
     }
 }
 
-fn column<T: Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+pub fn column<T: Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
     PyBuffer::<T>::get(object)?.to_vec(py)
 }
 

@@ -1,15 +1,19 @@
 //! Stores, and stores written in Python.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use penstock_engine::store::local::LocalStore;
-use penstock_engine::store::object::{ObjectStorage, Waiting};
+use penstock_engine::store::object::{ObjectStorage, Upload, Waiting, Wanted};
 use penstock_engine::store::{self, BlockingStore, Entry, Object, StoreError, StoreErrorKind};
 use pyo3::exceptions::{
     PyConnectionError, PyEOFError, PyFileNotFoundError, PyOSError, PyPermissionError,
-    PyTimeoutError,
+    PyTimeoutError, PyTypeError,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -38,19 +42,43 @@ impl Place {
             return Ok(Arc::clone(waiting));
         }
         let storage = Arc::new(ObjectStorage::open(&self.uri, &self.options)?);
-        let waiting = Waiting::new(storage).map(Arc::new).map_err(|error| {
-            StoreError::new(
-                StoreErrorKind::Other,
-                format!("no thread could be started: {error}"),
-            )
-        })?;
+        let waiting = Waiting::new(storage, Box::new(interrupted))
+            .map(Arc::new)
+            .map_err(|error| {
+                StoreError::new(
+                    StoreErrorKind::Other,
+                    format!("no thread could be started: {error}"),
+                )
+            })?;
         // What the parent opened is not this process's to end.
         std::mem::forget(opened.replace((process, Arc::clone(&waiting))));
         Ok(waiting)
     }
 }
 
+thread_local! {
+    /// What ended a call of this thread early.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Whether a signal handler has raised, as Ctrl-C does; only ever on the main thread.
+fn interrupted() -> bool {
+    let raised = Python::attach(|py| py.check_signals().err());
+    let ends = raised.is_some();
+    INTERRUPT.with_borrow_mut(|kept| *kept = raised);
+    ends
+}
+
+fn until(timeout: f64) -> Instant {
+    Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6))
+}
+
 pub fn to_python(error: StoreError) -> PyErr {
+    if error.kind == StoreErrorKind::Cancelled {
+        if let Some(raised) = INTERRUPT.take() {
+            return raised;
+        }
+    }
     let message = error.message;
     match error.kind {
         StoreErrorKind::Missing => PyFileNotFoundError::new_err(message),
@@ -177,6 +205,20 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Runs a call that only object stores know.
+    fn far<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Waiting) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        let Some(place) = &self.place else {
+            return Err(PyTypeError::new_err("only an object store can do this"));
+        };
+        py.detach(|| call(&*place.open()?)).map_err(to_python)
+    }
+}
+
 #[pymethods]
 impl Store {
     /// Files below `root`; `objects` is how many a catalog will name.
@@ -230,7 +272,19 @@ impl Store {
         length: Option<u64>,
         timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
+        let deadline = until(timeout);
+        if let Some(place) = &self.place {
+            let bytes = py.detach(|| {
+                let waiting = place.open()?;
+                let range = match length {
+                    None if offset == 0 => None,
+                    None => Some(offset..waiting.stat(key, deadline)?.size.max(offset)),
+                    Some(length) => Some(offset..offset.saturating_add(length)),
+                };
+                waiting.get(key, range, deadline)
+            });
+            return Ok(PyBytes::new(py, &bytes.map_err(to_python)?));
+        }
         let store = self.blocking()?;
         // An index outside any table: nothing is kept open for a single read.
         let object = Object {
@@ -256,7 +310,7 @@ impl Store {
     /// Size of `key` in bytes.
     #[pyo3(signature = (key, timeout=60.0))]
     fn size(&self, py: Python<'_>, key: &str, timeout: f64) -> PyResult<u64> {
-        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
+        let deadline = until(timeout);
         let store = self.blocking()?;
         py.detach(|| {
             store.size(
@@ -270,22 +324,173 @@ impl Store {
         .map_err(to_python)
     }
 
-    /// `(key, size, version)` of all objects below `prefix`, sorted by key.
+    /// `(key, size, version)` of all objects below `prefix`, sorted by key. Without `sizes`, a store to which they cost
+    /// a request each leaves them out.
+    #[pyo3(signature = (prefix="", timeout=600.0, sizes=true))]
+    fn list(&self, py: Python<'_>, prefix: &str, timeout: f64, sizes: bool) -> PyResult<Vec<Row>> {
+        let deadline = until(timeout);
+        let entries = if let Some(place) = &self.place {
+            py.detach(|| place.open()?.listing(prefix, sizes, deadline))
+        } else {
+            let store = self.blocking()?;
+            py.detach(|| store.list(prefix, deadline))
+        };
+        Ok(entries.map_err(to_python)?.into_iter().map(row).collect())
+    }
+
+    /// What lies directly in the folder `prefix` of an object store: its objects, and the keys of its folders.
     #[pyo3(signature = (prefix="", timeout=600.0))]
-    fn list(
+    fn level(
         &self,
         py: Python<'_>,
         prefix: &str,
         timeout: f64,
-    ) -> PyResult<Vec<(String, u64, String)>> {
-        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e6));
-        let store = self.blocking()?;
-        let entries = py
-            .detach(|| store.list(prefix, deadline))
-            .map_err(to_python)?;
-        Ok(entries
-            .into_iter()
-            .map(|e| (e.key, e.size, e.version))
-            .collect())
+    ) -> PyResult<(Vec<Row>, Vec<String>)> {
+        let deadline = until(timeout);
+        let level = self.far(py, |waiting| waiting.level(prefix, deadline))?;
+        Ok((level.entries.into_iter().map(row).collect(), level.folders))
     }
+
+    /// Whether anything lies in the folder `prefix` of an object store.
+    #[pyo3(signature = (prefix="", timeout=60.0))]
+    fn is_folder(&self, py: Python<'_>, prefix: &str, timeout: f64) -> PyResult<bool> {
+        let deadline = until(timeout);
+        self.far(py, |waiting| waiting.is_folder(prefix, deadline))
+    }
+
+    /// `(size, version)` of an object of an object store.
+    #[pyo3(signature = (key, timeout=60.0))]
+    fn stat(&self, py: Python<'_>, key: &str, timeout: f64) -> PyResult<(u64, String)> {
+        let deadline = until(timeout);
+        let entry = self.far(py, |waiting| waiting.stat(key, deadline))?;
+        Ok((entry.size, entry.version))
+    }
+
+    /// Many reads of an object store at once, as `(key, offset, length or None)`: bytes, or the error of each.
+    #[pyo3(signature = (wanted, in_flight=32, timeout=60.0))]
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        wanted: Vec<Wanted>,
+        in_flight: usize,
+        timeout: f64,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let deadline = until(timeout);
+        let results = self.far(py, |waiting| waiting.get_many(wanted, in_flight, deadline))?;
+        let result = |result: Result<Bytes, StoreError>| match result {
+            Ok(bytes) => PyBytes::new(py, &bytes).into_any(),
+            Err(error) => to_python(error).into_value(py).into_bound(py).into_any(),
+        };
+        Ok(results.into_iter().map(result).collect())
+    }
+
+    /// Writes an object of an object store at once; it appears whole or not at all.
+    #[pyo3(signature = (key, data, timeout=300.0))]
+    fn put(&self, py: Python<'_>, key: &str, data: &[u8], timeout: f64) -> PyResult<()> {
+        let (deadline, data) = (until(timeout), Bytes::copy_from_slice(data));
+        self.far(py, |waiting| waiting.put(key, data, deadline))
+    }
+
+    /// Whether objects can be written in parts.
+    #[getter]
+    fn takes_parts(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| {
+            place
+                .open()
+                .is_ok_and(|waiting| waiting.storage().takes_parts())
+        })
+    }
+
+    /// Begins an object that is written in parts; gives the upload's id.
+    #[pyo3(signature = (key, timeout=60.0))]
+    fn begin_upload(&self, py: Python<'_>, key: &str, timeout: f64) -> PyResult<String> {
+        let deadline = until(timeout);
+        self.far(py, |waiting| waiting.begin_upload(key, deadline))
+    }
+
+    /// Writes `count` parts of `part_bytes` each, the last one perhaps shorter, from the file at `path`; the first of them
+    /// is number `first`, counted from 0. Gives their ids.
+    #[pyo3(signature = (key, upload, path, first, count, part_bytes, timeout=300.0))]
+    #[allow(clippy::too_many_arguments)] // Which part of which file becomes which part of which upload.
+    fn put_parts(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        upload: &str,
+        path: &str,
+        first: usize,
+        count: usize,
+        part_bytes: usize,
+        timeout: f64,
+    ) -> PyResult<Vec<String>> {
+        let deadline = until(timeout);
+        self.far(py, |waiting| {
+            let parts = file_parts(path, first, count, part_bytes)?;
+            let upload = Upload { key, id: upload };
+            waiting.put_parts(upload, first, parts, deadline)
+        })
+    }
+
+    /// Ends an upload of `size` bytes: the object appears.
+    #[pyo3(signature = (key, upload, parts, size, timeout=300.0))]
+    fn end_upload(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        upload: &str,
+        parts: Vec<String>,
+        size: u64,
+        timeout: f64,
+    ) -> PyResult<()> {
+        let deadline = until(timeout);
+        let upload = Upload { key, id: upload };
+        self.far(py, |waiting| {
+            waiting.end_upload(upload, &parts, size, deadline)
+        })
+    }
+
+    /// Gives an upload up; its parts go away.
+    #[pyo3(signature = (key, upload, timeout=60.0))]
+    fn abort_upload(&self, py: Python<'_>, key: &str, upload: &str, timeout: f64) -> PyResult<()> {
+        let deadline = until(timeout);
+        let upload = Upload { key, id: upload };
+        self.far(py, |waiting| waiting.abort_upload(upload, deadline))
+    }
+
+    /// Removes an object that penstock itself has written.
+    #[pyo3(signature = (key, timeout=60.0))]
+    fn delete(&self, py: Python<'_>, key: &str, timeout: f64) -> PyResult<()> {
+        let deadline = until(timeout);
+        self.far(py, |waiting| waiting.delete(key, deadline))
+    }
+}
+
+/// Key, size and version of an object.
+type Row = (String, u64, String);
+
+fn row(entry: Entry) -> Row {
+    (entry.key, entry.size, entry.version)
+}
+
+fn file_parts(
+    path: &str,
+    first: usize,
+    count: usize,
+    part_bytes: usize,
+) -> Result<Vec<Bytes>, StoreError> {
+    let broken = |error: std::io::Error| {
+        StoreError::new(
+            StoreErrorKind::Other,
+            format!("{path} cannot be read: {error}"),
+        )
+    };
+    let file = File::open(path).map_err(broken)?;
+    let size = file.metadata().map_err(broken)?.len();
+    let part = |number: usize| {
+        let start = (number * part_bytes) as u64;
+        let mut bytes = vec![0; size.saturating_sub(start).min(part_bytes as u64) as usize];
+        file.read_exact_at(&mut bytes, start).map_err(broken)?;
+        Ok(Bytes::from(bytes))
+    };
+    (first..first + count).map(part).collect()
 }

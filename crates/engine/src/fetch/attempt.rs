@@ -12,11 +12,9 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout_at};
 
 use super::{FetchOptions, Shared};
+use crate::store::retry::{is_passing, pause};
 use crate::store::{AsyncStore, StoreError, StoreErrorKind};
 
-/// The first pause before a retry; it doubles each time, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// An attempt is given up after this multiple of what is usual, doubled each time …
 const PATIENCE: u32 = 2;
 /// … but never before this time.
@@ -35,26 +33,6 @@ pub(super) struct Outcome {
     pub latency: Duration,
     pub attempts: u32,
     pub hedged: bool,
-}
-
-fn is_passing(kind: StoreErrorKind) -> bool {
-    matches!(
-        kind,
-        StoreErrorKind::Unreachable | StoreErrorKind::Busy | StoreErrorKind::Deadline
-    )
-}
-
-/// A pause of between half and all of `FIRST_PAUSE · 2ⁿ`, without a generator: the clock's low bits are random enough.
-fn pause(attempts: u32) -> Duration {
-    let longest = FIRST_PAUSE
-        .saturating_mul(1 << attempts.min(16))
-        .min(LONGEST_PAUSE);
-    let noise = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| {
-            time.subsec_nanos().wrapping_mul(2_654_435_761) >> 16
-        });
-    longest / 2 + (longest / 2).mul_f64(f64::from(noise) / f64::from(1 << 16))
 }
 
 /// Reads `range` of `key`, with everything that may be needed.
@@ -201,24 +179,5 @@ async fn with_hedge(
         (second.await, again.elapsed())
     } else {
         (first.await, start.elapsed())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_within_their_bounds() {
-        for attempts in 0..40 {
-            let longest = FIRST_PAUSE
-                .saturating_mul(1 << attempts.min(16))
-                .min(LONGEST_PAUSE);
-            let found = pause(attempts);
-            assert!(
-                found >= longest / 2 && found <= longest,
-                "{found:?} for {attempts}"
-            );
-        }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod local;
 pub mod object;
+pub mod retry;
 
 use std::fmt;
 use std::future::Future;

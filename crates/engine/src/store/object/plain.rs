@@ -40,6 +40,8 @@ pub(super) struct Place {
     pub authority: String,
     /// Percent-encoded, from the first slash to the last: keys come behind it.
     pub path: String,
+    /// Goes behind the key of every request; signed requests have none.
+    pub query: Option<String>,
     pub signing: Option<(Signer, AwsCredentialProvider)>,
     /// The store's name in messages.
     pub name: String,
@@ -204,6 +206,9 @@ impl Plain {
         text.push_str(&place.path);
         encode(key, &mut text);
         let path_end = text.len();
+        if let Some(query) = &place.query {
+            let _ = write!(text, "?{query}");
+        }
         let _ = write!(
             text,
             " HTTP/1.1\r\nHost: {}\r\nUser-Agent: penstock\r\n",
@@ -319,6 +324,12 @@ impl Plain {
             return Ok(Got::Unusual);
         };
         let start = range.as_ref().map_or(0, |range| range.start);
+        if head.status == 200 && !good && !whole_is_range(start, length) {
+            let text = format!(
+                "{key}: the server does not give parts of objects (it answers a range with status 200)"
+            );
+            return Err(self.error(StoreErrorKind::Other, text));
+        }
         if !good && !whole_is_range(start, length) {
             return self
                 .refusal(key, range.as_ref(), &head, length, buffer, filled, stream)
