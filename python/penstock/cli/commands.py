@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+_STORAGE = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="NAME=VALUE",
+        help="An option of the far store, such as endpoint=http://…; may repeat.",
+    ),
+]
+
 _go_on = "nothing was changed"
 
 _URI = Annotated[
@@ -42,7 +51,10 @@ def add_to(app: typer.Typer) -> None:
 
 def pack(
     source: Annotated[str, typer.Argument(metavar="SRC", help="What to pack: what penstock.open takes.")],
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder for shards and catalog.")],
+    dest: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="The folder or URI (s3://bucket/prefix) for shards and catalog."),
+    ],
     *,
     shard_size: Annotated[str, typer.Option(help="Close a shard after so many bytes.")] = "256MiB",
     threads: _THREADS = None,
@@ -77,6 +89,13 @@ def pack(
         bool,
         typer.Option("--restart", help="Throw away what an unfinished pack left in DEST, and begin anew."),
     ] = False,
+    storage: _STORAGE = None,
+    dest_storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dest-storage", metavar="NAME=VALUE", help="The same for DEST; by default that of SRC."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Write any dataset as tar shards and a catalog with checksums.
@@ -86,6 +105,8 @@ def pack(
     from penstock.cli import packing
 
     _goes_on("finished shards are kept; run the same command again to go on")
+    given = packing.storage(storage)
+    dest_given = packing.storage(dest_storage) if dest_storage else given
     packing.pack(
         source,
         dest,
@@ -101,22 +122,25 @@ def pack(
         ),
         restart=restart,
         quiet=quiet,
+        storage=given,
+        dest_storage=dest_given,
     )
     if verify:
-        _goes_on(f"the pack is complete, reading back is not: `penstock verify {dest}` starts it again")
-        packing.verify(str(dest), threads=threads, quiet=quiet)
+        _goes_on("the pack is complete, reading back is not: `penstock verify DEST` starts it again")
+        packing.verify(dest, threads=threads, quiet=quiet, storage=dest_given)
 
 
 def verify(
     uri: Annotated[str, typer.Argument(metavar="DEST", help="A folder that was packed.")],
     *,
     threads: _THREADS = None,
+    storage: _STORAGE = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Read packed shards back and compare every checksum."""
     from penstock.cli import packing
 
-    packing.verify(uri, threads=threads, quiet=quiet)
+    packing.verify(uri, threads=threads, quiet=quiet, storage=packing.storage(storage))
 
 
 def inspect(
@@ -125,11 +149,12 @@ def inspect(
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     grid: Annotated[Path | None, typer.Option(metavar="PNG", help="Write a grid of pictures there.")] = None,
     rows: Annotated[int, typer.Option(min=0, help="How many samples to show.")] = 5,
+    storage: _STORAGE = None,
 ) -> None:
     """Show what is in there: schema, sizes, labels, samples, shards, pictures."""
-    from penstock.cli import inspecting
+    from penstock.cli import inspecting, packing
 
-    inspecting.inspect(uri, json=json, grid=grid, rows=rows)
+    inspecting.inspect(uri, json=json, grid=grid, rows=rows, storage=packing.storage(storage))
 
 
 def doctor(

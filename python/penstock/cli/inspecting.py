@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def inspect(uri: str, *, json: bool, grid: Path | None, rows: int) -> None:
+def inspect(uri: str, *, json: bool, grid: Path | None, rows: int, storage: dict[str, object]) -> None:
     """Print what is in there, and draw some of it."""
     if uri.lower().endswith(".psi"):
         from penstock.cli import pictures
 
         pictures.inspect(uri, json=json, picture=grid)
         return
-    data = penstock.open(uri)
+    data = penstock.open(uri, storage=storage)
     seen = look(data, rows=rows)
     if json:
         typer.echo(json_format.dumps(seen.as_json(), indent=2, ensure_ascii=False))

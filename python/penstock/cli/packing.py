@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import typer
 
@@ -11,9 +11,6 @@ from penstock.pack import OnError, PackFormat, PackOptions, parse_size
 from penstock.pack import pack as run_pack
 from penstock.pack import verify as run_verify
 from penstock.progress import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SHOWN = 20
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -58,9 +55,28 @@ def _choice(kind: type[_Choice], value: str, name: str) -> _Choice:
         raise typer.BadParameter(f"{value!r} is not one of {known}", param_hint=name) from error
 
 
-def pack(source: str, dest: Path, options: PackOptions, *, restart: bool, quiet: bool) -> None:
+def storage(given: list[str] | None) -> dict[str, object]:
+    """The options of a store that NAME=VALUE arguments say."""
+    pairs = [text.partition("=") for text in given or ()]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise typer.BadParameter(f"{wrong[0]!r} has no value: write NAME=VALUE", param_hint="--storage")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def pack(
+    source: str,
+    dest: str,
+    options: PackOptions,
+    *,
+    restart: bool,
+    quiet: bool,
+    storage: dict[str, object],
+    dest_storage: dict[str, object],
+) -> None:
     """Pack and say what was done."""
-    done = run_pack(source, dest, options, restart=restart, quiet=quiet)
+    done = run_pack(
+        source, dest, options, restart=restart, quiet=quiet, storage=storage, dest_storage=dest_storage
+    )
     what = f"{done.samples:,} samples in {done.shards:,} shards, {format_bytes(done.bytes)}, in {done.dest}"
     if done.was_complete:
         typer.echo(f"already complete, nothing written: {what}")
@@ -74,9 +90,9 @@ def pack(source: str, dest: Path, options: PackOptions, *, restart: bool, quiet:
         _list(done.skipped)
 
 
-def verify(uri: str, *, threads: int | None, quiet: bool) -> None:
+def verify(uri: str, *, threads: int | None, quiet: bool, storage: dict[str, object]) -> None:
     """Read back and say what was found; exit code 1 if anything is wrong."""
-    found = run_verify(uri, threads=threads, quiet=quiet)
+    found = run_verify(uri, threads=threads, quiet=quiet, storage=storage)
     rate = found.bytes / max(found.seconds, 1e-9) / 1e6
     read = (
         f"{found.samples:,} samples in {found.objects:,} shards, {format_bytes(found.bytes)}, "

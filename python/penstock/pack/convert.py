@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.errors import ChecksumError, DataError, DecodeError, MissingError, TruncatedError
+from penstock.errors import (
+    ChecksumError,
+    DataError,
+    DeadlineError,
+    DecodeError,
+    MissingError,
+    StoreError,
+    TruncatedError,
+)
 from penstock.formats import IMAGE_FORMATS, Format
 from penstock.pack import npy
 from penstock.pack.checksum import combine, crc32c
@@ -36,6 +45,8 @@ class Item(NamedTuple):
     format: Format
     crc32c: int | None
     store: str
+    object: int = -1
+    """Its row in the catalog's table of objects."""
 
     def bad(self, kind: type[DataError], reason: str) -> DataError:
         """The error that names this sample."""
@@ -102,6 +113,10 @@ class Fetcher:
         """Let go of what is open."""
         self._reader.close()
 
+    def expect(self, items: Iterable[Item]) -> None:
+        """Say what will be read, in which order: a reader of a far store fetches it ahead."""
+        self._reader.expect(items)
+
     def into(self, item: Item, view: memoryview) -> int:
         """Fill ``view`` with all of the item; gives its checksum."""
         self.parts(item, (view,))
@@ -157,6 +172,10 @@ class Fetcher:
             return self._reader.read_into(item.key, offset, views)
         except FileNotFoundError as error:
             raise item.bad(MissingError, "there is no such object") from error
+        except (StoreError, DeadlineError) as error:
+            if error.errno == errno.ENOENT:
+                raise item.bad(MissingError, "there is no such object") from error
+            raise  # the store as a whole, and not this sample
         except OSError as error:
             raise item.bad(DataError, f"cannot be read: {error.strerror}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +11,16 @@ import pyarrow as pa
 
 from penstock.catalog import NO_OBJECT, Field, write_catalog
 from penstock.errors import CatalogError
-from penstock.pack.names import CATALOG, SUMMARY, shard_name
+from penstock.pack.names import shard_name
 from penstock.pack.shard import PARTS, ShardIndex
-from penstock.pack.work import WorkFolder, sync_folder, write_whole
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from penstock.pack.far_work import FarWork
     from penstock.pack.plan import Plan
+    from penstock.pack.work import WorkFolder
 
 
-def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int:
+def write_finish(plan: Plan, work: WorkFolder | FarWork, indexes: list[ShardIndex]) -> int:
     """Write ``pack.json``, then the catalog, whose appearance is what completes the pack; gives the samples in it."""
     good = np.concatenate([index.good for index in indexes])
     samples = int(good.sum())
@@ -56,10 +55,9 @@ def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int
         "skipped": [*plan.skipped, *(text for index in indexes for text in index.skipped)],
     }
     text = json.dumps(summary, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_whole(work.dest / SUMMARY, text.encode(), work.path / f"{SUMMARY}.part")
-    part = work.path / CATALOG
+    work.write_summary(text.encode())
     write_catalog(
-        part,
+        work.catalog_path(),
         pa.table(columns),
         objects=[name for name, _ in shards],
         sizes=[index.bytes for _, index in shards],
@@ -68,8 +66,7 @@ def write_finish(plan: Plan, work: WorkFolder, indexes: list[ShardIndex]) -> int
         classes=header.classes,
         class_column=header.class_column,
     )
-    part.replace(work.dest / CATALOG)
-    sync_folder(work.dest)
+    work.keep_catalog()
     return samples
 
 
@@ -81,19 +78,3 @@ def _addresses(
     columns = {f"@{packed}.object": pa.array(objects)}
     columns.update({f"@{packed}.{part}": pa.array(np.ascontiguousarray(stored[part])) for part in PARTS})
     return columns
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What ``pack.json`` of a complete DEST says; None where DEST is not complete.
-
-    Raises CatalogError where there is a catalog that pack has not written.
-    """
-    if not (folder / CATALOG).exists() or not (folder / SUMMARY).exists():
-        return None
-    try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CatalogError(f"{folder / SUMMARY} is damaged ({error}): give another DEST") from error
-    if not isinstance(summary, dict) or not {"shards", "samples", "skipped"} <= set(summary):
-        raise CatalogError(f"{folder / SUMMARY} lacks what a finished pack writes: give another DEST")
-    return summary

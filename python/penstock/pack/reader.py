@@ -1,6 +1,7 @@
 """Positioned reads of stored bytes into memory that is given, with a few files kept open.
 
-This is the seam for other stores: pack and verify need nothing but the two methods of ``Reader``.
+This is the seam for other stores: pack and verify need nothing but the methods of ``Reader``. ``far_reader`` has that of
+object stores.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from penstock.pack.convert import Item
 
 OPEN_FILES = 8
 """Objects that one reader keeps open: shards are read again and again, single files once."""
@@ -22,6 +25,9 @@ class Reader(Protocol):
 
     def size(self, key: str) -> tuple[int, int]:
         """Bytes of the object, and a number that changes when it is written to. Raises OSError."""
+
+    def expect(self, items: Iterable[Item]) -> None:
+        """Hear what will be read next, in this order; some of it may not be, and other things may."""
 
     def read_into(self, key: str, offset: int, views: Sequence[memoryview]) -> int:
         """Fill ``views`` one after the other with the object's bytes from ``offset``; gives how many there were.
@@ -45,6 +51,9 @@ class LocalReader:
         """Bytes and time of modification of the file ``key``."""
         status = (self._root / key).stat()
         return status.st_size, status.st_mtime_ns
+
+    def expect(self, items: Iterable[Item]) -> None:
+        """Nothing to do: the kernel reads ahead."""
 
     def read_into(self, key: str, offset: int, views: Sequence[memoryview]) -> int:
         """Fill ``views`` from ``offset`` of the file ``key``."""

@@ -9,26 +9,29 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import CatalogError, DeadlineError, PenstockError, StoreError
 from penstock.pack.convert import Fetcher
-from penstock.pack.finish import read_summary, write_finish
-from penstock.pack.names import CATALOG, WORK_FOLDER, shard_name
+from penstock.pack.finish import write_finish
+from penstock.pack.names import shard_name
 from penstock.pack.options import OnError, PackOptions
 from penstock.pack.plan import Plan, differences, make_plan
 from penstock.pack.shard import ShardIndex, ShardWriter, Stopped
 from penstock.pack.source import Source
-from penstock.pack.work import WorkFolder, disk_error, free_bytes
+from penstock.pack.work import WorkFolder, disk_error
 from penstock.pack.writer import BUFFER_BYTES, WriteError
-from penstock.progress import Progress, format_bytes
-from penstock.sources.listing import local_path
+from penstock.progress import Progress
+from penstock.sources.address import is_far, taken_apart
+from penstock.sources.listing import local_path, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.dataset import Dataset
+    from penstock.pack.far_work import FarWork
 
+Work: TypeAlias = "WorkFolder | FarWork"
 _TICK = 0.2
 _STOP_WITHIN = 0.7
 """Seconds that an interrupted pack waits for its threads: Ctrl-C ends within one."""
@@ -38,7 +41,8 @@ _STOP_WITHIN = 0.7
 class PackSummary:
     """What a pack has done."""
 
-    dest: Path
+    dest: Path | str
+    """The folder, or the URI without its secrets."""
     shards: int
     samples: int
     """In DEST; those that were skipped are not among them."""
@@ -66,12 +70,15 @@ def pack(
     restart: bool = False,
     quiet: bool = True,
     on_shard: Callable[[int, int], None] | None = None,
+    storage: Mapping[str, object] | None = None,
+    dest_storage: Mapping[str, object] | None = None,
 ) -> PackSummary:
-    """Write ``source`` as tar shards and a catalog to the folder ``dest``, or finish what was begun there.
+    """Write ``source`` as tar shards and a catalog to ``dest``, or finish what was begun there.
 
-    ``source``: a dataset, or what ``penstock.open`` takes. ``restart``: throw away what an unfinished pack has
-    left in ``dest`` first. ``quiet``: show no progress on stderr. ``on_shard(done, all)`` is called on this
-    thread when a shard is finished.
+    ``source``: a dataset, or what ``penstock.open`` takes, with ``storage``. ``dest``: a folder, or a URI of an
+    object store, with ``dest_storage``; shards then wait for their upload in the cache folder. ``restart``: throw
+    away what an unfinished pack has left in ``dest`` first. ``quiet``: show no progress on stderr.
+    ``on_shard(done, all)`` is called on this thread when a shard is finished.
 
     A pack that is killed goes on when it is called again, and ends in the same bytes. Raises DataError for a bad
     sample (unless skipped), StoreError where ``dest`` cannot be written, CatalogError where ``dest`` holds
@@ -81,12 +88,14 @@ def pack(
     """
     options = options or PackOptions()
     begun = time.monotonic()
-    data = _open(source, options.where)
+    data = _open(source, options.where, storage)
     given = Source.of(data)
-    folder = _folder(dest, given)
+    held: Work = _far(dest, given, dest_storage) if is_far(str(dest)) else WorkFolder(_folder(dest, given))
     plan = make_plan(given, options)
-    with _work_folder(folder) as work:
-        summary = read_summary(folder)
+    if isinstance(held, WorkFolder):
+        _make(held)
+    with held as work:
+        summary = work.read_summary()
         if summary is not None:
             return _complete(summary, plan, work, begun)
         done = _finished_before(work, plan, options, restart=restart)
@@ -98,11 +107,11 @@ def pack(
         except PenstockError:
             raise
         except OSError as error:
-            raise disk_error(folder / CATALOG, error) from error
+            raise disk_error(work.catalog_path(), error) from error
         work.remove()
     skipped = [*plan.skipped, *(text for index in indexes for text in index.skipped)]
     return PackSummary(
-        dest=folder,
+        dest=work.dest,
         shards=plan.shards,
         samples=samples,
         bytes=sum(index.bytes for index in indexes),
@@ -113,18 +122,21 @@ def pack(
     )
 
 
-def _open(source: Dataset | str, where: str | None) -> Dataset:
+def _open(source: Dataset | str, where: str | None, storage: Mapping[str, object] | None) -> Dataset:
     if isinstance(source, str):
         import penstock
 
-        source = penstock.open(source)
+        source = penstock.open(source, storage=storage)
     return source if where is None else source.where(where)
 
 
 def _folder(dest: str | Path, source: Source) -> Path:
     path = local_path(str(dest))
     if path is None:
-        raise StoreError(errno.ENOTSUP, f"{dest}: packing writes to local disks; give a folder")
+        raise StoreError(
+            errno.ENOTSUP,
+            f"{redacted(str(dest))}: packing writes to folders and object stores; give one of these",
+        )
     folder = Path(path).resolve()
     root = source.folder
     if root is not None and (folder == root or root in folder.parents):
@@ -137,17 +149,28 @@ def _folder(dest: str | Path, source: Source) -> Path:
     return folder
 
 
-def _work_folder(folder: Path) -> WorkFolder:
+def _far(dest: str | Path, source: Source, storage: Mapping[str, object] | None) -> FarWork:
+    from penstock.pack.far_work import far_dest
+
+    uri, options = taken_apart(str(dest), storage)
+    origin = source.catalog.origin
+    inside = origin is not None and f"{uri.rstrip('/')}/".startswith(f"{origin.uri.rstrip('/')}/")
+    if inside:
+        raise StoreError(
+            errno.EINVAL,
+            f"DEST {redacted(uri)} lies inside the source, whose objects it would join: give a place outside",
+        )
+    return far_dest(uri, options)
+
+
+def _make(work: WorkFolder) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        work = WorkFolder(folder)
-        work.path.mkdir(exist_ok=True)
+        work.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise disk_error(folder / WORK_FOLDER, error) from error
-    return work
+        raise disk_error(work.path, error) from error
 
 
-def _complete(summary: dict[str, Any], plan: Plan, work: WorkFolder, begun: float) -> PackSummary:
+def _complete(summary: dict[str, Any], plan: Plan, work: Work, begun: float) -> PackSummary:
     told = differences(summary, plan.content_identity())
     work.remove()
     if told:
@@ -164,9 +187,7 @@ def _complete(summary: dict[str, Any], plan: Plan, work: WorkFolder, begun: floa
     )
 
 
-def _finished_before(
-    work: WorkFolder, plan: Plan, options: PackOptions, *, restart: bool
-) -> dict[int, ShardIndex]:
+def _finished_before(work: Work, plan: Plan, options: PackOptions, *, restart: bool) -> dict[int, ShardIndex]:
     """Make ``.pack`` that of this plan; gives the shards that are finished."""
     if restart:
         work.restart()
@@ -205,7 +226,7 @@ class _Run:
     def __init__(
         self,
         plan: Plan,
-        work: WorkFolder,
+        work: Work,
         options: PackOptions,
         done: dict[int, ShardIndex],
         *,
@@ -224,7 +245,7 @@ class _Run:
         self._results: queue.SimpleQueue[tuple[int, ShardIndex | BaseException]] = queue.SimpleQueue()
         self._writers: list[ShardWriter] = []
         self._bar = Progress(
-            f"packing to {work.dest.name}",
+            f"packing to {work.name}",
             total_samples=len(plan.rows),
             total_bytes=plan.source_bytes(),
             done_samples=sum(plan.samples_in(shard) for shard in done),
@@ -236,18 +257,11 @@ class _Run:
         """Write them all; on any error the others end at their next sample."""
         if not self._todo:
             return
-        needed = sum(self._plan.shard_bytes(shard) for shard in self._todo)
-        free = free_bytes(self._work.dest)
-        if needed > free:
-            raise StoreError(
-                errno.ENOSPC,
-                f"the disk of {self._work.dest} is too full: {len(self._todo)} shards from "
-                f"{shard_name(self._todo[0])} on need {format_bytes(needed)} and {format_bytes(free)} are free; "
-                "make room, or give another DEST",
-            )
+        wanted = self._options.threads or max(self._options.worker_count(), self._work.threads)
+        count = min(wanted, len(self._todo))
+        self._work.check_room(self._todo, [self._plan.shard_bytes(shard) for shard in self._todo], count)
         for shard in self._todo:
             self._queue.put(shard)
-        count = min(self._options.worker_count(), len(self._todo))
         threads = [
             threading.Thread(target=self._thread, name=f"penstock-pack-{n}", daemon=True)
             for n in range(count)
@@ -266,7 +280,7 @@ class _Run:
 
     def _collect(self) -> None:
         waiting = len(self._todo)
-        moved, seen = time.monotonic(), (-1, -1)
+        moved, seen = time.monotonic(), (-1, -1, -1)
         while waiting:
             try:
                 shard, outcome = self._results.get(timeout=_TICK)
@@ -282,19 +296,21 @@ class _Run:
                     self._on_shard(len(self.indexes), self._plan.shards)
             self._bar.show()
             reading = self._bar.reading()
-            if (reading.samples, reading.bytes) != seen:
-                seen, moved = (reading.samples, reading.bytes), time.monotonic()
+            now = (reading.samples, reading.bytes, self._work.uploaded)
+            if now != seen:
+                seen, moved = now, time.monotonic()
             elif time.monotonic() - moved > self._options.deadline:
                 raise DeadlineError(self._stalled())
 
     def _stalled(self) -> str:
         items = [item for item in (writer.current for writer in self._writers) if item is not None]
         where = (
-            ", ".join(f"sample {item.id} ({item.key})" for item in items) or f"the disk of {self._work.dest}"
+            ", ".join(f"sample {item.id} ({item.key})" for item in items)
+            or f"{self._work.dest} to take what is written"
         )
         return (
             f"the pack has not moved for {self._options.deadline:g} s; it waits for {where} in {self._plan.source.name}: "
-            "see whether that disk answers, then run the same command again to go on"
+            "see whether these answer, then run the same command again to go on"
         )
 
     def _thread(self) -> None:
@@ -325,8 +341,7 @@ class _Run:
         try:
             index = writer.write(self._plan.work(shard), path)
         except WriteError as error:
-            target = self._work.dest / shard_name(shard)
-            raise disk_error(target, error.error, self._plan.shard_bytes(shard)) from error
+            raise disk_error(path, error.error, self._plan.shard_bytes(shard)) from error
         except PenstockError:
             raise
         except OSError as error:
@@ -335,5 +350,5 @@ class _Run:
             with suppress(FileNotFoundError):
                 path.unlink()
             raise Stopped
-        self._work.keep_shard(shard, index)
+        self._work.keep_shard(shard, index, self._stop)
         return index

@@ -20,7 +20,7 @@ from penstock.pack.writer import TarWriter
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.formats import Format, Kind
@@ -69,6 +69,15 @@ class ShardWork:
     def count(self) -> int:
         """Samples that the plan gives this shard."""
         return len(self.items[self.fields[0].name])
+
+    def reads(self) -> Iterator[Item]:
+        """The items in the order in which they are read: blocks first, then sample by sample."""
+        for each in self.fields:
+            if each.block is not None:
+                yield from (item for item in self.items[each.name] if item is not None)
+        columns = [self.items[each.name] for each in self.fields if each.block is None]
+        for at in range(self.count):
+            yield from (item for items in columns if (item := items[at]) is not None)
 
 
 @dataclass
@@ -138,6 +147,7 @@ class ShardWriter:
         )
         writer = TarWriter(path, self._buffer)
         try:
+            self._fetcher.expect(work.reads())
             for each in work.fields:
                 if each.block is not None:
                     self._block(work, each, each.block, writer, index)

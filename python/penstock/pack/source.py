@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.catalog import NO_OBJECT, WHOLE, Addresses, Catalog
-from penstock.errors import DataError, MissingError, PenstockError, TruncatedError
+from penstock.errors import DataError, MissingError, TruncatedError
 from penstock.formats import Format
 from penstock.pack.convert import Item
 from penstock.pack.reader import LocalReader, Reader
-from penstock.sources.listing import StoreSpec, local_path, redacted
+from penstock.sources.listing import StoreSpec, listing_of, local_path, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,9 +33,7 @@ class Source:
         self.store = store
         self.name = redacted(store.uri)
         root = local_path(store.uri)
-        if root is None:
-            raise PenstockError(f"{self.name}: packing reads from local disks; copy the data to one first")
-        self._root = Path(root)
+        self._root = Path(root) if root is not None else None
 
     @classmethod
     def of(cls, data: Dataset) -> Source:
@@ -54,7 +52,12 @@ class Source:
 
     def reader(self) -> Reader:
         """A reader for one thread."""
-        return LocalReader(self._root)
+        if self._root is not None:
+            return LocalReader(self._root)
+        from penstock.feed import key_table
+        from penstock.pack.far_reader import FarReader
+
+        return FarReader(listing_of(self.store.uri, self.store.options), key_table(self.catalog.objects))
 
     def object_keys(self, objects: npt.NDArray[np.uint32]) -> list[str]:
         """Keys of objects; empty where the sample does not have the field."""
@@ -85,11 +88,14 @@ class Source:
             (at.length == WHOLE).tolist(),
             at.format.tolist(),
             checksums,
+            at.object.tolist(),
             strict=False,
         )
         return [
-            Item(id, field, key, offset, size, whole, Format(format), checksum, self.name) if key else None
-            for id, key, offset, size, whole, format, checksum in columns
+            Item(id, field, key, offset, size, whole, Format(format), checksum, self.name, object)
+            if key
+            else None
+            for id, key, offset, size, whole, format, checksum, object in columns
         ]
 
     def measure(
@@ -139,8 +145,10 @@ class Source:
     def _stat(
         self, objects: npt.NDArray[np.uint32], threads: int
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], dict[int, OSError]]:
-        reader = self.reader()
         errors: dict[int, OSError] = {}
+        if self._root is None:
+            return self._stat_far(objects, errors)
+        reader = self.reader()
 
         def chunk(part: npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
             found = []
@@ -156,6 +164,22 @@ class Source:
         pairs = list(itertools.chain.from_iterable(_in_threads(chunk, parts, threads)))
         sizes = np.fromiter((size for size, _ in pairs), np.uint64, len(pairs))
         states = np.fromiter((state for _, state in pairs), np.int64, len(pairs))
+        return sizes, states, errors
+
+    def _stat_far(
+        self, objects: npt.NDArray[np.uint32], errors: dict[int, OSError]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], dict[int, OSError]]:
+        from penstock.pack.far_reader import sizes_of
+
+        sizes = np.full(len(objects), WHOLE, np.uint64)
+        states = np.zeros(len(objects), np.int64)
+        for at, found in enumerate(
+            sizes_of(listing_of(self.store.uri, self.store.options), self.object_keys(objects))
+        ):
+            if isinstance(found, OSError):
+                errors[int(objects[at])] = found
+            else:
+                sizes[at], states[at] = found
         return sizes, states, errors
 
     def _error(

@@ -25,7 +25,7 @@ from penstock.sources.listing import listing_of
 from penstock.sources.tar import TarReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.dataset import Dataset
 
@@ -48,7 +48,12 @@ class VerifySummary:
 
 
 def verify(
-    source: Dataset | str | Path, *, threads: int | None = None, quiet: bool = True, deadline: float = 300.0
+    source: Dataset | str | Path,
+    *,
+    threads: int | None = None,
+    quiet: bool = True,
+    deadline: float = 300.0,
+    storage: Mapping[str, object] | None = None,
 ) -> VerifySummary:
     """Read every stored byte of ``source`` and compare it with its crc32c; see that its tar files are sound.
 
@@ -58,7 +63,7 @@ def verify(
         verify("packed/").bad
     """
     begun = time.monotonic()
-    data = _open(source)
+    data = _open(source, storage)
     given = Source.of(data)
     parts = _parts(given)
     options = PackOptions(threads=threads, deadline=deadline)
@@ -67,11 +72,11 @@ def verify(
     return VerifySummary(len(given), len(parts), run.bytes, tuple(bad), time.monotonic() - begun)
 
 
-def _open(source: Dataset | str | Path) -> Dataset:
+def _open(source: Dataset | str | Path, storage: Mapping[str, object] | None) -> Dataset:
     if isinstance(source, (str, Path)):
         import penstock
 
-        return penstock.open(str(source))
+        return penstock.open(str(source), storage=storage)
     return source
 
 
@@ -194,7 +199,9 @@ class _Run:
         first = next(iter(part.rows))
         for field, rows in part.rows.items():
             sizes, _, wrong = self._source.measure(field, rows, 1)
-            for at, item in enumerate(self._source.items(field, rows, sizes)):
+            items = self._source.items(field, rows, sizes)
+            fetcher.expect(item for at, item in enumerate(items) if item is not None and at not in wrong)
+            for at, item in enumerate(items):
                 if self._stop.is_set():
                     return bad
                 if item is None:

@@ -18,6 +18,8 @@ from penstock.pack.shard import FieldWork, ShardIndex
 from penstock.progress import format_bytes
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -51,8 +53,14 @@ def free_bytes(folder: Path) -> int:
 class WorkFolder:
     """``.pack`` of one DEST, held by one process as long as it is open."""
 
+    threads = 1
+    """Shards at the same time, at least."""
+    uploaded = 0
+    """Bytes; of other places than folders."""
+
     def __init__(self, dest: Path) -> None:
         self.dest = dest
+        self.name = dest.name
         self.path = dest / WORK_FOLDER
         self._lock = -1
 
@@ -107,14 +115,42 @@ class WorkFolder:
     def read_plan(self) -> dict[str, Any] | None:
         """The identity of the plan that an earlier run followed, if there is one."""
         try:
-            plan = json.loads(self.plan_path.read_text(encoding="utf-8"))
+            raw = self.plan_path.read_bytes()
         except FileNotFoundError:
             return None
+        return self.plan_of(raw, str(self.plan_path))
+
+    @classmethod
+    def plan_of(cls, raw: bytes, where: str) -> dict[str, Any]:
+        """The plan that a plan.json says; CatalogError where it says none."""
+        try:
+            plan = json.loads(raw)
         except ValueError as error:
-            raise CatalogError(f"{self.plan_path} is damaged ({error}); {self.how_to_restart()}") from error
+            raise CatalogError(f"{where} is damaged ({error}); {cls.how_to_restart()}") from error
         if not isinstance(plan, dict):
-            raise CatalogError(f"{self.plan_path} is no plan; {self.how_to_restart()}")
+            raise CatalogError(f"{where} is no plan; {cls.how_to_restart()}")
         return plan
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """What ``pack.json`` of a complete DEST says; None where DEST is not complete.
+
+        Raises CatalogError where there is a catalog that pack has not written.
+        """
+        path = self.dest / SUMMARY
+        if not (self.dest / CATALOG).exists() or not path.exists():
+            return None
+        return self.summary_of(path.read_bytes(), str(path))
+
+    @staticmethod
+    def summary_of(raw: bytes, where: str) -> dict[str, Any]:
+        """The summary that a pack.json says; CatalogError where it says none."""
+        try:
+            summary = json.loads(raw)
+        except ValueError as error:
+            raise CatalogError(f"{where} is damaged ({error}): give another DEST") from error
+        if not isinstance(summary, dict) or not {"shards", "samples", "skipped"} <= set(summary):
+            raise CatalogError(f"{where} lacks what a finished pack writes: give another DEST")
+        return summary
 
     @staticmethod
     def how_to_restart() -> str:
@@ -145,7 +181,18 @@ class WorkFolder:
                 done[shard] = index
         return done
 
-    def keep_shard(self, shard: int, index: ShardIndex) -> None:
+    def check_room(self, shards: Sequence[int], bytes_of: Sequence[int], threads: int) -> None:  # noqa: ARG002
+        """Raise StoreError where the disk cannot hold these shards."""
+        needed, free = sum(bytes_of), free_bytes(self.dest)
+        if needed > free:
+            raise StoreError(
+                errno.ENOSPC,
+                f"the disk of {self.dest} is too full: {len(shards)} shards from "
+                f"{shard_name(shards[0])} on need {format_bytes(needed)} and {format_bytes(free)} are free; "
+                "make room, or give another DEST",
+            )
+
+    def keep_shard(self, shard: int, index: ShardIndex, stop: threading.Event) -> None:  # noqa: ARG002
         """Keep the index of a written shard, then give the shard its name: each on the disk before the next.
 
         In this order every shard that stands in DEST has an index that says whose it is.
@@ -163,6 +210,19 @@ class WorkFolder:
             part.unlink(missing_ok=True)
             self.part_path(shard).unlink(missing_ok=True)
             raise disk_error(path, error) from error
+
+    def write_summary(self, data: bytes) -> None:
+        """Write ``pack.json``."""
+        write_whole(self.dest / SUMMARY, data, self.path / f"{SUMMARY}.part")
+
+    def catalog_path(self) -> Path:
+        """Where the catalog is written until it is whole."""
+        return self.path / CATALOG
+
+    def keep_catalog(self) -> None:
+        """Give the catalog its name: with it the pack is complete."""
+        self.catalog_path().replace(self.dest / CATALOG)
+        sync_folder(self.dest)
 
     def clear_parts(self) -> None:
         """Remove what a killed run left half written."""
