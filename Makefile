@@ -12,11 +12,12 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle clean
+.PHONY: help setup servers demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
 	@echo "make test     all Rust and Python tests (SLOW=1: the long ones too)"
+	@echo "make servers  what the tests of far storage start: SeaweedFS, slowwire, nginx (as root, with apt)"
 	@echo "make lint     ruff, mypy --strict, cargo fmt, clippy"
 	@echo "make bench    a benchmark suite against its peers: SUITE=$(SUITE) [QUICK=1]"
 	@echo "make fuzz     damaged files through every format and source: SECONDS=$(SECONDS) each"
@@ -42,6 +43,15 @@ $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
 		$(BIN)/maturin develop --release --quiet
 	touch $@
 
+servers: $(VENV)/.servers
+
+$(VENV)/.servers: $(VENV)/.installed tests/requirements-servers.txt constraints.txt $(shell find tests/servers/slowwire -name '*.rs' -o -name Cargo.toml)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-r tests/requirements-servers.txt
+	$(cargo) build --release -j $(JOBS) --quiet -p slowwire
+	scripts/install-nginx.sh
+	touch $@
+
 demo: setup
 	$(BIN)/penstock demo $(if $(QUICK),--quick)
 
@@ -50,7 +60,7 @@ test: test-rust test-python
 test-rust: $(VENV)/.installed
 	$(cargo) test -j $(JOBS) --quiet
 
-test-python: setup
+test-python: setup servers
 	$(BIN)/python -m pytest $(PYTEST_MARK)
 
 lint: $(VENV)/.installed

@@ -166,12 +166,13 @@ def write_file(listing: Listing, key: str, table: Any, header: Header, info: Fil
     return identity
 
 
-def read_file(listing: Listing, entry: Entry) -> tuple[Table, FileInfo]:
+def read_file(listing: Listing, entry: Entry, *, where: str | None = None) -> tuple[Table, FileInfo]:
     """Read the header of a catalog file; its columns are read when they are asked for.
 
-    The file stays open as long as the table lives, so that it may be replaced meanwhile by another.
+    ``where``: what to call it in errors. The file stays open as long as the table lives, so that it may be
+    replaced meanwhile by another.
     """
-    where = f"{redacted(listing.spec.uri)}{entry.key}"
+    where = where or f"{redacted(listing.spec.uri)}{entry.key}"
     with ExitStack() as stack:
         file = RangeFile(stack.enter_context(listing.reader(entry.key)), entry.size)
         metadata, about = _read_footer(file, where)

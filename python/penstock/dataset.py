@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from typing import TYPE_CHECKING, Any, overload
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from penstock import _decode
 from penstock.catalog import NO_OBJECT, WHOLE, Catalog, Field
-from penstock.errors import ChecksumError, DataError, DecodeError, MissingError, TruncatedError
+from penstock.errors import ChecksumError, DataError, DecodeError, MissingError, StoreError, TruncatedError
 from penstock.formats import FORMAT_NAMES, Format
 from penstock.sample import Sample
 from penstock.sources import source_of
@@ -28,23 +29,26 @@ def open_dataset(
     uri: str | os.PathLike[str],
     *,
     fields: Sequence[str] | None = None,
-    options: Mapping[str, str] | None = None,
+    storage: Mapping[str, object] | None = None,
 ) -> Dataset:
     """Open a data set where it lies, and read no more of it than tells what is in it.
 
     ``uri``: a folder of class folders; a folder with a table of labels (CSV, TSV, Parquet, JSONL), or that
     table; tar shards in the WebDataset convention (a folder of them, one, or a pattern such as
     ``"shards/train-{0000..0099}.tar"``), which are indexed once; a folder that ``penstock pack`` wrote; a
-    ``.npy`` or ``.npz``, or a folder of them. Local paths and ``file://`` URIs. ``fields``: what a batch
-    shall hold, as `Dataset.select`; by default every stored field and the label. ``options``: what the
-    store needs besides its address, such as a region.
+    ``.npy`` or ``.npz``, or a folder of them. Local paths and ``file://``, ``s3://bucket/prefix``, ``gs://``,
+    ``az://container/prefix``, ``https://`` and ``http://`` URIs. ``fields``: what a batch shall hold, as
+    `Dataset.select`; by default every stored field and the label. ``storage``: what a far store needs besides its
+    address and what the environment says, such as ``{"endpoint": "https://minio.lab:9000", "anonymous": True}``;
+    docs/far-storage.md lists them. It may hold secrets: they are never shown, and a pickle carries them.
 
-    `StoreError` where the place cannot be read, `CatalogError` where what is there does not make sense.
+    `StoreError` where the place cannot be read (`DeniedError` where it refuses), `CatalogError` where what is
+    there does not make sense.
 
-        data = penstock.open("photos/")
+        data = penstock.open("s3://bucket/photos")
         train, val = data.split(train=0.9, val=0.1, by="label", seed=7)
     """
-    source = source_of(uri, options or {}, tuple(fields or ()))
+    source = source_of(uri, storage or {}, tuple(fields or ()))
     data = Dataset(Catalog(source.table), source.store)
     return data.select(*fields) if fields else data
 
@@ -216,16 +220,19 @@ class Dataset:
         name = self.catalog.objects[int(at.object[0])].as_py()
         offset, length = int(at.offset[0]), int(at.length[0])
         listing = listing_of(self.store.uri, self.store.options)
-        entry = listing.stat(name)
-        if entry is None:
-            raise MissingError(f"the object {name} is not there", **place)
-        if length != WHOLE and offset + length > entry.size:
+        try:
+            data = listing.read(name, offset, None if length == WHOLE else length)
+        except StoreError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise MissingError(f"the object {name} is not there", **place) from error
+        if length != WHOLE and len(data) < length:
+            entry = listing.stat(name)
             raise TruncatedError(
-                f"{name} has {entry.size:,} bytes, and the catalog says that the sample goes on to "
+                f"{name} has {entry.size if entry else 0:,} bytes, and the catalog says that the sample goes on to "
                 f"{offset + length:,}",
                 **place,
             )
-        data = listing.read(name, offset, None if length == WHOLE else length)
         if at.crc32c is not None and (found := _decode.crc32c(data)) != int(at.crc32c[0]):
             raise ChecksumError(
                 f"its checksum is {found:08x} where the catalog says {int(at.crc32c[0]):08x}", **place

@@ -8,6 +8,7 @@ PenstockError
 │   └── MissingError     (also FileNotFoundError) its object is not in the store
 ├── TransformError       a callable of the user's raised; the original is the ``__cause__``
 ├── StoreError           (also OSError) the store as a whole cannot be used
+│   └── DeniedError      (also PermissionError) it refuses: credentials or permissions
 ├── CatalogError         (also ValueError) the table of samples does not make sense
 ├── DeadlineError        (also TimeoutError) a wait ended without what was awaited
 ├── StateError           (also ValueError) a saved state does not fit this loader
@@ -91,6 +92,10 @@ class TransformError(PenstockError):
 
 class StoreError(PenstockError, OSError):
     """The store as a whole cannot be used: unreachable, denied, not there."""
+
+
+class DeniedError(StoreError, PermissionError):
+    """The store refuses: no credentials, wrong ones, or no permission."""
 
 
 class CatalogError(PenstockError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ from penstock.errors import (
     DataError,
     DeadlineError,
     DecodeError,
+    DeniedError,
     MissingError,
     StoreError,
     TruncatedError,
 )
 from penstock.psi.encoded import Finish, on_device, taken_over
+from penstock.sources.listing import redacted
 from penstock.stores import native_store
 from penstock.tensors import as_numpy, as_torch, padded, same_lengths
 from penstock.trace.spans import LoaderTrace
@@ -109,7 +112,7 @@ class Feed:
         self._finish = Finish.of(program)
         self._encoded = on_device(dataset, program, options.decode)
         objects = self._catalog.objects
-        self._store_name = str(getattr(dataset.store, "uri", type(dataset.store).__name__))
+        self._store_name = redacted(str(getattr(dataset.store, "uri", type(dataset.store).__name__)))
         self._pipeline = _native.Pipeline(
             native_store(dataset.store, len(objects)),
             key_table(objects),
@@ -300,6 +303,8 @@ class Feed:
         error: Exception
         if kind in _KINDS:
             error = _KINDS[kind](message, id=id, key=where, store=self._store_name, field=name)
+        elif kind == "denied":
+            error = DeniedError(errno.EACCES, f"sample {id} ({where} in {self._store_name}): {message}")
         elif kind == "deadline":
             error = DeadlineError(f"sample {id} ({where} in {self._store_name}): {message}")
         else:

@@ -15,7 +15,8 @@ import numpy as np
 
 from penstock.arrow import strings
 from penstock.errors import CatalogError
-from penstock.sources.listing import check_name
+from penstock.sources.address import is_far
+from penstock.sources.listing import check_name, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +108,8 @@ class Origin:
     """How a table is opened again: what the user gave to ``penstock.open``."""
 
     uri: str
-    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """What the store needs besides; may hold secrets, and is not shown."""
     only: tuple[str, ...] = ()
 
 
@@ -195,13 +197,26 @@ def reopen(origin: Origin, identity: str) -> Table:
         return held
     from penstock.sources import open_source
 
-    table = open_source(origin).table
+    table = _from_cache(origin, identity) or open_source(origin).table
     if table.header.identity != identity:
         raise CatalogError(
-            f"{origin.uri} has changed since this dataset was opened (files were added, removed or "
+            f"{redacted(origin.uri)} has changed since this dataset was opened (files were added, removed or "
             "rewritten), so its sample ids mean something else now; open it again"
         )
     return table
+
+
+def _from_cache(origin: Origin, identity: str) -> Table | None:
+    """Open a far folder by the listing of whoever opened it first; None where that is another table."""
+    if not is_far(origin.uri):
+        return None
+    from penstock.sources import open_source
+
+    try:
+        table = open_source(replace(origin, options={**origin.options, "listing": "cached"})).table
+    except CatalogError:
+        return None
+    return table.opened_from(origin) if table.header.identity == identity else None
 
 
 def _rebuild(header: Header, columns: dict[str, Column], objects: Any) -> Table:

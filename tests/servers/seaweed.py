@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ACCESS_KEY = "penstock-access"
 SECRET_KEY = "penstock-secret"
+DOMAIN = "s3.test"
+"""Of which each bucket is a host. No name server knows it: go through the server as a proxy."""
 
 
 class S3:
@@ -27,14 +29,32 @@ class S3:
     secret_key = SECRET_KEY
     region = "us-east-1"
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: Server, port: int, tls_port: int, filer_port: int) -> None:
         self.server = server
         self.port = port
+        self.filer_port = filer_port
+        """Shows what lies behind the buckets."""
+        self.tls_port = tls_port
 
     @property
     def endpoint(self) -> str:
         """``http://127.0.0.1:PORT``."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def tls_endpoint(self) -> str:
+        """``https://localhost:PORT``, where a certificate was given."""
+        return f"https://localhost:{self.tls_port}"
+
+    @property
+    def storage(self) -> dict[str, str]:
+        """The same as options of ``penstock.open(…, storage=…)``."""
+        return {
+            "endpoint": self.endpoint,
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "region": self.region,
+        }
 
     def environment(self, *, endpoint: str | None = None) -> dict[str, str]:
         """The variables by which any S3 client finds and is let into this server."""
@@ -68,11 +88,15 @@ def _serves(endpoint: str) -> bool:
 
 
 @contextmanager
-def seaweed(*, folder: Path) -> Iterator[S3]:
-    """Start an empty S3 server whose data lie below ``folder``."""
+def seaweed(*, folder: Path, certificate: tuple[Path, Path] | None = None) -> Iterator[S3]:
+    """Start an empty S3 server whose data lie below ``folder``.
+
+    ``certificate``: files of a certificate for localhost and of its key; then TLS is served at a port of its own.
+    Buckets are found by path and, below `DOMAIN`, by host.
+    """
     binary = weed_binary()
     names = ("master", "volume", "filer", "s3")
-    ports = free_ports(2 * len(names))
+    *ports, tls_port = free_ports(2 * len(names) + 1)
     home = folder / f"seaweed-{ports[0]}"
     (home / "data").mkdir(parents=True)
     users = {
@@ -101,7 +125,11 @@ def seaweed(*, folder: Path) -> Iterator[S3]:
     command += [f"-filer.localSocket={home / 'filer.sock'}", f"-s3.localSocket={home / 's3.sock'}"]
     for name, port, grpc in zip(names, ports[::2], ports[1::2], strict=True):
         command += [f"-{name}.port={port}", f"-{name}.port.grpc={grpc}"]
+    command += [f"-s3.domainName={DOMAIN}"]
+    if certificate is not None:
+        command += [f"-s3.cert.file={certificate[0]}", f"-s3.key.file={certificate[1]}"]
+        command += [f"-s3.port.https={tls_port}"]
     endpoint = f"http://127.0.0.1:{ports[6]}"
     server = Server("SeaweedFS", command, log=home / "log", ready=lambda: _serves(endpoint), patience=60.0)
     with server:
-        yield S3(server, ports[6])
+        yield S3(server, ports[6], tls_port, ports[4])

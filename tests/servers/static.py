@@ -32,8 +32,7 @@ http {{
     tcp_nodelay on;
     keepalive_requests 1000000000;
     keepalive_timeout 3600s;
-    open_file_cache max=100000 inactive=1h;
-    open_file_cache_valid 1h;
+    {cache}
     client_max_body_size 0;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
@@ -45,6 +44,9 @@ http {{
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         root "{root}";
+        dav_methods {methods};
+        create_full_put_path on;
+        {listing}
 {buckets}
     }}
 }}
@@ -98,15 +100,25 @@ def _write_listing(root: Path, bucket: str, target: Path) -> None:
 
 
 @contextmanager
-def nginx(root: Path, *, folder: Path, workers: int = 1, buckets: tuple[str, ...] = ()) -> Iterator[Static]:
+def nginx(
+    root: Path,
+    *,
+    folder: Path,
+    workers: int = 1,
+    buckets: tuple[str, ...] = (),
+    listing: str | None = None,
+    writable: bool = False,
+) -> Iterator[Static]:
     """Serve the files below ``root``, with ranges.
+
+    ``listing``: ``"html"`` or ``"json"`` to list folders so, None to refuse. ``writable``: take PUT and DELETE.
 
     Each of ``buckets`` (folders of ``root``) can be listed and read like an S3 bucket in path style; nobody
     looks at signatures. The listing is made once, at the start.
     """
     binary = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if binary is None:
-        raise ServerMissing("nginx is not installed: apt-get install nginx")
+        raise ServerMissing("nginx is not installed: apt-get install nginx-light")
     (port,) = free_ports(1)
     home = folder / f"nginx-{port}"
     home.mkdir(parents=True)
@@ -120,6 +132,10 @@ def nginx(root: Path, *, folder: Path, workers: int = 1, buckets: tuple[str, ...
             folder=home,
             port=port,
             root=root.resolve(),
+            # Files that change would be served as they were.
+            cache="" if writable else "open_file_cache max=100000 inactive=1h; open_file_cache_valid 1h;",
+            methods="PUT DELETE" if writable else "off",
+            listing=f"autoindex on; autoindex_format {listing};" if listing else "",
             buckets="".join(BUCKET.format(bucket=bucket, listings=home / "listings") for bucket in buckets),
         )
     )

@@ -14,10 +14,10 @@ Each has ``open(listing, …) -> Table``. They see the store only as a `penstock
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import CatalogError, StoreError
+from penstock.sources.address import is_far, taken_apart
 from penstock.sources.listing import StoreSpec, listing_of, local_path, redacted
 from penstock.sources.patterns import is_pattern
 
@@ -40,6 +40,8 @@ class Source(NamedTuple):
 def open_source(origin: Origin) -> Source:
     """Open what the origin names: see `penstock.open`."""
     uri = origin.uri
+    if is_far(uri) and uri.endswith("/"):
+        return _opened(_folder(listing_of(uri.rstrip("/"), origin.options), origin), origin)
     root, name = _cut(uri)
     here = listing_of(root, origin.options)
     entry = here.stat(name) if name else None
@@ -47,7 +49,12 @@ def open_source(origin: Origin) -> Source:
         return _opened(_tars(uri, origin), origin)
     if name and (entry is None or _is_folder(here, name)):
         if entry is None and not _is_folder(here, name):
-            raise StoreError(2, f"there is nothing at {redacted(uri)}; check the path")
+            hint = (
+                "; of a web server that does not list its folders, open a file"
+                if uri.startswith("http")
+                else ""
+            )
+            raise StoreError(2, f"there is nothing at {redacted(uri)}; check the path{hint}")
         here, entry = listing_of(_join(root, name), origin.options), None
     if entry is None:
         return _opened(_folder(here, origin), origin)
@@ -123,7 +130,7 @@ def _tars(uri: str, origin: Origin) -> tuple[Listing, Table]:
 
     root, keys = patterns.expand(local_path(uri) or uri, lambda at: listing_of(at, origin.options))
     listing = listing_of(root, origin.options)
-    entries = [(key, listing.stat(key)) for key in keys]
+    entries = list(zip(keys, listing.stat_many(keys), strict=True))
     if missing := [key for key, entry in entries if entry is None]:
         raise CatalogError(
             f"{len(missing):,} of the {len(keys):,} shards that {redacted(uri)} names are not there: "
@@ -138,21 +145,20 @@ def _is_catalog(listing: Listing, entry: Entry) -> bool:
     import pyarrow.parquet as pq
 
     from penstock.catalog_file import CATALOG_NAME, METADATA_KEY
+    from penstock.sources.cache import near
     from penstock.sources.listing import RangeFile
 
+    place, here = near(listing, entry)
     try:
-        with listing.reader(entry.key) as read:
-            metadata = pq.read_metadata(pa.PythonFile(RangeFile(read, entry.size), "r")).metadata or {}
+        with place.reader(here.key) as read:
+            metadata = pq.read_metadata(pa.PythonFile(RangeFile(read, here.size), "r")).metadata or {}
     except (pa.ArrowException, OSError, ValueError):  # ValueError: names that are no UTF-8
         return entry.key == CATALOG_NAME
     return METADATA_KEY in metadata
 
 
 def _is_folder(listing: Listing, name: str) -> bool:
-    path = local_path(_join(listing.spec.uri, name))
-    if path is not None:
-        return Path(path).is_dir()
-    return next(iter(listing.list(name, sizes=False)), None) is not None
+    return listing.is_folder(name)
 
 
 def _cut(uri: str) -> tuple[str, str]:
@@ -172,10 +178,10 @@ def _join(root: str, name: str) -> str:
     return f"{root.rstrip('/')}/{quote(name) if '://' in root else name}"
 
 
-def source_of(uri: str | os.PathLike[str], options: Mapping[str, str], only: tuple[str, ...]) -> Source:
+def source_of(uri: str | os.PathLike[str], options: Mapping[str, object], only: tuple[str, ...]) -> Source:
     """Open a URI or path; local ones are remembered as absolute paths, so that other processes find them."""
     from penstock.table import Origin
 
-    text = os.fspath(uri)
+    text, options = taken_apart(os.fspath(uri), options)
     path = local_path(text)
-    return open_source(Origin(path if path is not None else text, dict(options), only))
+    return open_source(Origin(path if path is not None else text, options, only))

@@ -170,8 +170,9 @@ def _labels_in_files(listing: Listing, files: Files) -> np.ndarray | None:
     if (formats.take(everything) != Format.CLS).any() or (rows >= len(files.objects)).any():
         return None
     values = np.empty(len(rows), np.int64)
-    for row, index in enumerate(rows.tolist()):
-        value = number(listing.read(files.objects[index], 0, 32))
+    texts = listing.read_many([(files.objects[index], 0, 32) for index in rows.tolist()])
+    for row, text in enumerate(texts):
+        value = number(text)
         if value is None:
             return None
         values[row] = value

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.arrow import is_number, one_array, to_numpy
 from penstock.errors import CatalogError
+from penstock.sources.cache import near
 from penstock.sources.folder import Files
 from penstock.sources.listing import RangeFile, local_path, redacted
 from penstock.sources.members import encode_classes, some
@@ -69,7 +70,8 @@ def _read(listing: Listing, entry: Entry, where: str) -> Any:
     import pyarrow as pa
 
     try:
-        with listing.reader(entry.key) as read:
+        place, near_entry = near(listing, entry)
+        with place.reader(near_entry.key) as read:
             table = _parsed(pa.PythonFile(RangeFile(read, entry.size), "r"), entry.key.lower())
         table.validate(full=True)
         _ = table.column_names
@@ -120,7 +122,7 @@ def _rows(names: Any, column: str, files: Files, listing: Listing, where: str) -
         raise CatalogError(
             f"{where}: the column {column!r} is empty in row {at + 1}; name the file or remove the row"
         )
-    root = local_path(listing.spec.uri)
+    root = local_path(listing.spec.uri) or listing.spec.uri.rstrip("/")
     places: dict[str, int] = {key: row for row, key in enumerate(files.keys)}
     places.update(zip(files.objects, files.rows, strict=True))
     last_parts: dict[str, int] = {}
@@ -132,7 +134,7 @@ def _rows(names: Any, column: str, files: Files, listing: Listing, where: str) -
     unclear: list[str] = []
     for index, name in enumerate(given):
         path = str(name).removeprefix("./")
-        if root is not None and path.startswith(root + "/"):
+        if path.startswith(root + "/"):
             path = path[len(root) + 1 :]
         sample = places.get(path)
         if sample is None and "/" not in path:

@@ -4,7 +4,7 @@ Sources read headers and tables of labels through it, once, when a dataset is op
 the engine. A new kind of store gives a `Listing` and registers its scheme with `register_scheme`.
 """
 
-# ruff: noqa: PTH100, PTH103, PTH105, PTH111, PTH116, PTH118, PTH119, PTH120 - paths come by the million here
+# ruff: noqa: PTH100, PTH103, PTH105, PTH111, PTH112, PTH116, PTH118, PTH119, PTH120 - paths come by the million here
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from urllib.parse import quote, unquote, urlsplit
 from penstock.errors import CatalogError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    import builtins
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from _typeshed import WriteableBuffer
 
-_OPEN_OPTIONS = frozenset({"region", "endpoint", "anonymous", "path_style", "timeout", "retries", "ca_file"})
+_OPEN_OPTIONS = frozenset(
+    {"region", "anonymous", "virtual_host", "ca_file", "profile", "allow_http", "index", "listing"}
+)
 _HIDDEN = "•••"
 
 
@@ -98,6 +101,15 @@ class Listing(Protocol):
 
     def create(self, key: str) -> AbstractContextManager[BinaryIO]:
         """Open a new object for writing, which appears whole when the context ends well, or not at all."""
+
+    def is_folder(self, key: str) -> bool:
+        """Whether ``key`` is a folder."""
+
+    def stat_many(self, keys: Iterable[str]) -> builtins.list[Entry | None]:
+        """Return `stat` of many keys."""
+
+    def read_many(self, wanted: Sequence[tuple[str, int, int | None]]) -> builtins.list[bytes]:
+        """Return `read` of many (key, offset, length)."""
 
 
 class LocalListing:
@@ -211,6 +223,18 @@ class LocalListing:
                 Path(file.name).unlink(missing_ok=True)
                 raise
 
+    def is_folder(self, key: str) -> bool:
+        """Whether it is a folder."""
+        return os.path.isdir(self._path(key))
+
+    def stat_many(self, keys: Iterable[str]) -> builtins.list[Entry | None]:
+        """Return the entries of files."""
+        return [self.stat(key) for key in keys]
+
+    def read_many(self, wanted: Sequence[tuple[str, int, int | None]]) -> builtins.list[bytes]:
+        """Read from files, one after the other."""
+        return [self.read(*each) for each in wanted]
+
 
 def _umask() -> int:
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
@@ -296,6 +320,8 @@ def listing_of(root: str, options: Mapping[str, str]) -> Listing:
     if path is not None:
         return LocalListing(path)
     scheme = urlsplit(root).scheme
+    if scheme not in _SCHEMES:
+        from penstock.sources import far  # noqa: F401 - registers its schemes; not needed for local data
     if scheme not in _SCHEMES:
         known = ", ".join(sorted({"file", *_SCHEMES}))
         raise StoreError(f"no store is known for {scheme}:// ({redacted(root)}); known are {known}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import CatalogError
 from penstock.formats import Format
-from penstock.sources.listing import RangeFile
+from penstock.sources.listing import RangeFile, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Stored(NamedTuple):
 
 def archive_members(listing: Listing, entry: Entry) -> list[Stored]:
     """Return the arrays of a .npz file in its order; `CatalogError` where it is damaged or has others."""
-    where = f"{listing.spec.uri}{entry.key}"
+    where = f"{redacted(listing.spec.uri)}{entry.key}"
     found = []
     try:
         with listing.reader(entry.key) as read, zipfile.ZipFile(RangeFile(read, entry.size)) as archive:
@@ -93,7 +93,9 @@ def add_archives(listing: Listing, archives: Sequence[tuple[int, int, str]], mem
     def look(archive: tuple[int, int, str]) -> list[Stored]:
         entry = listing.stat(archive[2])
         if entry is None:
-            raise CatalogError(f"{listing.spec.uri}{archive[2]} went away while it was being listed")
+            raise CatalogError(
+                f"{redacted(listing.spec.uri)}{archive[2]} went away while it was being listed"
+            )
         return archive_members(listing, entry)
 
     if not archives:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.catalog_file import read_file
-from penstock.errors import CatalogError
+from penstock.errors import CatalogError, StoreError
+from penstock.sources.address import is_far
+from penstock.sources.cache import near
+from penstock.sources.listing import redacted
 from penstock.sources.members import some
 
 if TYPE_CHECKING:
@@ -18,17 +21,14 @@ def open(listing: Listing, entry: Entry) -> Table:
 
     `CatalogError` names the shards that are missing or cut short.
     """
-    table, info = read_file(listing, entry)
+    table, info = read_file(*near(listing, entry), where=f"{redacted(listing.spec.uri)}{entry.key}")
     folder = entry.key.rpartition("/")[0]
-    there = {
-        found.key: found.size
-        for found in listing.list(folder, recursive=any("/" in key for key in info.objects))
-    }
+    there = _sizes(listing, folder, info.objects)
     prefix = f"{folder}/" if folder else ""
     missing = [key for key in info.objects if prefix + key not in there]
     if missing:
         raise CatalogError(
-            f"{listing.spec.uri}{entry.key} names shards that are not there: {some(missing)}; "
+            f"{redacted(listing.spec.uri)}{entry.key} names shards that are not there: {some(missing)}; "
             "get them, or pack the set again"
         )
     wrong = [
@@ -38,7 +38,21 @@ def open(listing: Listing, entry: Entry) -> Table:
     ]
     if wrong:
         raise CatalogError(
-            f"{listing.spec.uri}{entry.key} does not match its shards: {some(wrong)}; "
+            f"{redacted(listing.spec.uri)}{entry.key} does not match its shards: {some(wrong)}; "
             "they were cut short or replaced: get them again, or pack the set again"
         )
     return table
+
+
+def _sizes(listing: Listing, folder: str, shards: tuple[str, ...]) -> dict[str, int]:
+    """Return the size of each shard that is there."""
+    deep = any("/" in key for key in shards)
+    try:
+        return {found.key: found.size for found in listing.list(folder, recursive=deep)}
+    except StoreError:
+        if not is_far(listing.spec.uri):
+            raise
+    # Who may not list, or a web server that does not: each by its name.
+    prefix = f"{folder}/" if folder else ""
+    entries = listing.stat_many([prefix + key for key in shards])
+    return {entry.key: entry.size for entry in entries if entry is not None}

@@ -8,11 +8,9 @@ writable, and holds as long as each shard keeps its size and its time of modific
 from __future__ import annotations
 
 import hashlib
-import os
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +19,10 @@ from penstock.arrow import strings, to_arrow
 from penstock.catalog_file import FileInfo, read_file, write_file
 from penstock.errors import CatalogError, PenstockError
 from penstock.formats import Format
+from penstock.sources.cache import cache_folder, identity, near
 from penstock.sources.listing import LocalListing, redacted
 from penstock.sources.members import Members, name_parts, number
-from penstock.sources.tar import TarReader
+from penstock.sources.tar import TarReader, Wire
 from penstock.table import Header, Ramp, Table
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 INDEX_NAME = ".penstock-index.parquet"
 _THREADS = 8
+_FAR_THREADS = 32
 _LONGEST_NUMBER = 32
 
 
@@ -64,7 +64,7 @@ def open(listing: Listing, shards: Sequence[Entry], pattern: str) -> Table:
     for place, name in places:
         try:
             write_file(place, name, _arrow_table(columns, header.rows), header, info)
-        except OSError:  # not writable, or full: the next place, and at last memory
+        except (OSError, PenstockError):  # not writable, or full: the next place, and at last memory
             continue
         table = _kept(place, name, info)
         if table is not None:
@@ -72,20 +72,16 @@ def open(listing: Listing, shards: Sequence[Entry], pattern: str) -> Table:
     return Table.of(header, columns, list(info.objects))
 
 
-def cache_folder() -> Path:
-    """Return the folder for indices whose place cannot be written: $PENSTOCK_CACHE or the user's cache."""
-    own = os.environ.get("PENSTOCK_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-
-
 def _places(listing: Listing, info: FileInfo, *, whole_folder: bool) -> list[tuple[Listing, str]]:
     names = "\n".join(info.objects)
     some = hashlib.sha256(names.encode()).hexdigest()[:16]
     beside = INDEX_NAME if whole_folder else f".penstock-index-{some}.parquet"
-    everything = hashlib.sha256(f"{listing.spec.uri}\n{names}".encode()).hexdigest()[:32]
-    return [(listing, beside), (LocalListing(cache_folder()), f"index/{everything}.parquet")]
+    everything = hashlib.sha256(f"{identity(listing)}\n{names}".encode()).hexdigest()[:32]
+    cached = (LocalListing(cache_folder()), f"index/{everything}.parquet")
+    # A bucket is written to only when that is asked for.
+    if isinstance(listing, LocalListing) or listing.spec.options.get("index") == "beside":
+        return [(listing, beside), cached]
+    return [cached]
 
 
 def _kept(place: Listing, name: str, info: FileInfo) -> Table | None:
@@ -94,16 +90,17 @@ def _kept(place: Listing, name: str, info: FileInfo) -> Table | None:
         entry = place.stat(name)
         if entry is None:
             return None
-        table, found = read_file(place, entry)
+        table, found = read_file(*near(place, entry))
     except PenstockError:  # damaged, of another version, or not readable: make it again
         return None
     return table if found == info else None
 
 
 def _read_all(listing: Listing, shards: Sequence[Entry]) -> list[Shard]:
-    threads = min(_THREADS, len(shards))
+    threads = min(_THREADS if isinstance(listing, LocalListing) else _FAR_THREADS, len(shards))
     with ThreadPoolExecutor(threads, "penstock-index") as pool:
-        futures = [pool.submit(read_shard, listing, shard) for shard in shards]
+        wire = {} if isinstance(listing, LocalListing) else {"wire": Wire()}
+        futures = [pool.submit(read_shard, listing, shard, **wire) for shard in shards]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -111,7 +108,7 @@ def _read_all(listing: Listing, shards: Sequence[Entry]) -> list[Shard]:
             raise
 
 
-def read_shard(listing: Listing, shard: Entry) -> Shard:
+def read_shard(listing: Listing, shard: Entry, wire: Wire | None = None) -> Shard:
     """Read the headers of one shard; `CatalogError` where it is damaged or has a sample twice."""
     where = f"{redacted(listing.spec.uri)}{shard.key}"
     found = Shard(None, Members(where))
@@ -119,7 +116,7 @@ def read_shard(listing: Listing, shard: Entry) -> Shard:
     seen: set[str] = set()
     fields: set[str] = set()
     with listing.reader(shard.key) as read:
-        reader = TarReader(read, shard.size, where)
+        reader = TarReader(read, shard.size, where, wire)
         for member in reader:
             parts = name_parts(member.name)
             if parts is None:  # no extension, or hidden: no part of the convention

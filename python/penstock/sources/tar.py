@@ -6,6 +6,7 @@ of the file before it is used, and every step moves forward, so that no file can
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from penstock.errors import CatalogError
@@ -22,6 +23,8 @@ _LARGEST_PAX = 1 << 20
 _AROUND = 3 * BLOCK  # a pax header, its records and the header proper
 _NEAR = 32 << 10  # bytes that cost less to read on through than another read does
 _AHEAD = 256 << 10
+_FAR_NEAR = 64 << 10  # of a far store, before anything was measured
+_FAR_AHEAD = 4 << 20
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -33,29 +36,62 @@ class Member(NamedTuple):
     length: int
 
 
+class Wire:
+    """What a read of a far store costs, learnt from the reads of all shards: whether to read on or to ask anew.
+
+    Reading on through a member costs its bytes, asking for the next header costs a round trip.
+    """
+
+    def __init__(self) -> None:
+        self._latency = 0.0
+        self._rate = 0.0
+
+    def near(self) -> int:
+        """So many bytes come in the time of a round trip."""
+        if not self._latency or not self._rate:
+            return _FAR_NEAR
+        return int(self._latency * self._rate)
+
+    def read(self, read: Read, offset: int, length: int) -> bytes:
+        """Read, and learn from it."""
+        begun = time.perf_counter()
+        data = read(offset, length)
+        seconds = time.perf_counter() - begun
+        if len(data) <= _FAR_NEAR:
+            self._latency = seconds if not self._latency else 0.8 * self._latency + 0.2 * seconds
+        elif seconds > self._latency:
+            rate = len(data) / (seconds - self._latency)
+            self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+        return data
+
+
 class _Ahead:
     """Reads that go forward: a long one while members are small, else just what is needed."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, wire: Wire | None) -> None:
         self._read = read
+        self._wire = wire
         self._start = 0
         self._data = b""
 
     def get(self, offset: int, length: int) -> bytes:
         start = offset - self._start
         if start < 0 or start + length > len(self._data):
-            ahead = _AHEAD if 0 <= start - len(self._data) < _NEAR and self._start else max(_AROUND, length)
-            self._data = self._read(offset, max(length, ahead))
+            near, long = (_NEAR, _AHEAD) if self._wire is None else (self._wire.near(), _FAR_AHEAD)
+            is_near = 0 <= start - len(self._data) < near and bool(self._data)
+            wanted = max(length, long if is_near else _AROUND)
+            read = self._read
+            self._data = read(offset, wanted) if self._wire is None else self._wire.read(read, offset, wanted)
             self._start = offset
             start = 0
         return self._data[start : start + length]
 
 
 class TarReader:
-    """The members of one tar file of ``size`` bytes; ``where`` names it in errors."""
+    """The members of one tar file of ``size`` bytes; ``where`` names it in errors; ``wire`` for a far store."""
 
-    def __init__(self, read: Read, size: int, where: str) -> None:
-        self._ahead = _Ahead(read)
+    def __init__(self, read: Read, size: int, where: str, wire: Wire | None = None) -> None:
+        self._ahead = _Ahead(read, wire)
         self._size = size
         self._where = where
         self._globals: dict[str, str] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from penstock import _native
-from penstock.errors import StoreError
+from penstock.sources.listing import redacted
 from penstock.stores.registry import own_store
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ def native_store(spec: StoreSpec | Store | str, objects: int = 0) -> _native.Sto
         return _native.Store.local(unquote(parts.path), objects)
     if len(parts.scheme) <= 1:  # none, or a drive letter
         return _native.Store.local(uri, objects)
+    from penstock.sources.address import store_options, taken_apart
+    from penstock.sources.far import said
+
     options = {} if isinstance(spec, str) else dict(spec.options)
     if (own := own_store(uri, options)) is not None:
         return _native.Store.python(own, type(own).__name__)
-    try:
-        return _native.Store.object(uri, options)
-    except OSError as error:
-        raise StoreError(str(error)) from error
+    uri, options = taken_apart(uri, options)
+    with said(redacted(uri)):
+        return _native.Store.object(uri, store_options(options))
