@@ -66,7 +66,7 @@ def compile_kernel(variant: Variant, architecture: str) -> bytes:
 
 def cache_folder() -> Path:
     """Where machine code is kept."""
-    from penstock.sources.shards import cache_folder as of_user
+    from penstock.sources.cache import cache_folder as of_user
 
     return of_user() / "kernels"
 
