@@ -129,6 +129,10 @@ struct Picture {
 
 fn picture(file: &[u8], request: &Request, index: usize, max_bytes: u64) -> Result<Picture> {
     let header = Header::parse(file)?;
+    if header.stored || header.order.decimal > 0 {
+        // Rare, and not worth a kernel.
+        return Err(Error::Unsupported("decimal floats and stored samples are decoded on the CPU only".into()));
+    }
     let info = &header.info;
     let region = request.region.unwrap_or(Region::whole(info));
     region.check(info)?;
