@@ -231,11 +231,11 @@ def webdataset(place: Place, setting: Setting) -> Iterator[int]:
 SYSTEMS = {
     "obstore": System(
         obstore_asyncio,
-        [{"in_flight": n, "way": way} for n in (128, 64, 32) for way in ("range", "get")],
+        [{"in_flight": n, "way": way} for n in (128, 64) for way in ("range", "get")],
     ),
-    "boto3": System(boto3_threads, [{"threads": n} for n in (64, 16, 8, 4)]),
+    "boto3": System(boto3_threads, [{"threads": n} for n in (64, 16, 4)]),
     "spdl": System(spdl_threads, [{"concurrency": n, "buffer": 4} for n in (64, 128)]),
-    "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (64, 32)]),
+    "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (64,)]),
     "litdata": System(
         litdata,
         [{"workers": w, "pre_download": p} for w, p in ((2, 2), (4, 2))],

@@ -91,7 +91,6 @@ if __name__ == "__main__":
                 epochs_of(torch.utils.data.DataLoader),
                 [
                     {"num_workers": 64, "rounds": 64, "in_order": False, "prefetch_factor": 1},
-                    {"num_workers": 32, "rounds": 32, "in_order": False},
                 ],
             ),
         }
