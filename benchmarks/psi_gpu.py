@@ -384,13 +384,18 @@ def main() -> None:
     pictures = photographs(options.data)
     if "kernel" in sections:
         kernels(results, pictures, 5 if short else 20)
-    results.row(
-        "machine",
-        torch.cuda.get_device_name(),
-        "torch",
-        float(torch.__version__.split(".")[0]),
-        torch.__version__,
-    )
+    if "transfer" in sections:
+        transfer(results, pictures, 4 if short else 16)
+    if "loader" in sections:
+        loader(results, pictures)
+    results.save()
+    if "train" in sections:
+        from _psi_training import LARGE, SMALL, training
+
+        for task in (LARGE, SMALL):
+            training(results, pictures, task, Path(options.scratch), options.seconds)
+    name, version = torch.cuda.get_device_name(), torch.__version__
+    results.row("machine", name, "torch", float(version.split(".")[0]), "", note=version)
     results.write()
 
 
