@@ -7,6 +7,7 @@
 
 from penstock._native import __version__
 from penstock.batch import Batch
+from penstock.cache import Cache
 from penstock.dataset import Dataset
 from penstock.dataset import open_dataset as open
 from penstock.loader import Loader
@@ -27,6 +28,7 @@ from penstock.transform import (
 
 __all__ = [
     "Batch",
+    "Cache",
     "CenterCrop",
     "ColorJitter",
     "Dataset",

@@ -34,6 +34,7 @@ from penstock.transform import compile_program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.cache import Cache
     from penstock.dataset import Dataset
     from penstock.plan import Step
     from penstock.psi.encoded import Choice, Encoded
@@ -94,6 +95,7 @@ class FeedOptions:
     world: int
     decode: Choice = "cpu"
     displacement: int | None = None
+    cache: Cache | None = None
 
 
 class Feed:
@@ -135,6 +137,9 @@ class Feed:
             trace_capacity=options.trace,
             keep_slabs=options.pinned,
             displacement=options.displacement,
+            cache=None
+            if options.cache is None
+            else options.cache.native(self._store_name, dataset.fingerprint()),
         )
         self.trace = LoaderTrace(self._pipeline, options.trace)
         self._pins = None
@@ -329,6 +334,7 @@ class Feed:
             "threads": self._pipeline.threads,
             "memory_bytes": self._pipeline.mapped_bytes,
             **{f"fetch_{name}": count for name, count in self._pipeline.fetched().items()},
+            **{f"cache_{name}": count for name, count in self._pipeline.cached().items()},
         }
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock.arrival import Arrivals, Displaced, Recorder, Replay
+from penstock.cache import Cache
 from penstock.errors import ClosedError, StateError
 from penstock.feed import Budget, Feed, FeedOptions
 from penstock.plan import FullShuffle, Plan, Step
@@ -53,6 +54,7 @@ class Loader:
       batch, so that one slow request holds up none. A sample comes at most ``max_displacement`` batches before or after
       its own, in the same epoch, on the same rank. ``record``: a file that the order is written to; ``replay``: such a file,
       whose order is repeated. With several ranks each has a file of its own: ``{rank}`` in the name is filled in.
+    - ``cache``: for far storage, ``"64GiB"`` of local disk, or a `Cache` that says where.
     - ``device``: ``"cuda"`` copies batches ahead on a side stream (without it they are pinned where CUDA is in use).
       ``arrays``: ``"torch"``, ``"numpy"``, or ``"auto"``: torch where it is installed.
     - ``decode``: where PSI pictures are decoded: ``"device"`` hands the files on and decodes on the GPU, ``"cpu"`` does not;
@@ -92,6 +94,7 @@ class Loader:
         max_displacement: int = 16,
         record: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
+        cache: Cache | int | str | None = None,
         device: str | None = None,
         arrays: Arrays = "auto",
         decode: Choice = "auto",
@@ -178,6 +181,7 @@ class Loader:
                 world=world,
                 displacement=max_displacement if order == "arrival" else None,
                 decode=decode,
+                cache=None if cache is None else Cache.of(cache),
             ),
         )
         self._iteration: weakref.ref[Iterator[Batch]] | None = None

@@ -39,12 +39,23 @@ class Far:
 
 
 @contextmanager
-def over_a_wire(root: Path, folder: Path, **settings: float | str) -> Iterator[Far]:
+def skip_when_missing() -> Iterator[None]:
+    """Skips the test, saying what to install, where a server is not there."""
     try:
-        with nginx(root, folder=folder) as server, slowwire(server.port, folder=folder, **settings) as wire:
-            yield Far(root, wire)
+        yield
     except ServerMissing as missing:
         pytest.skip(str(missing))
+
+
+@contextmanager
+def over_a_wire(root: Path, folder: Path, **settings: float | str) -> Iterator[Far]:
+    """nginx behind a wire of these settings."""
+    with (
+        skip_when_missing(),
+        nginx(root, folder=folder) as server,
+        slowwire(server.port, folder=folder, **settings) as wire,
+    ):
+        yield Far(root, wire)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 //! A [`pipeline::Pipeline`] takes steps (which samples, from which addresses), reads and decodes their samples
 //! straight into slabs, and gives the finished steps back in order.
 
+pub mod cache;
 pub mod checksum;
 pub mod encoded;
 pub mod fetch;

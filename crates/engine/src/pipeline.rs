@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use penstock_codec::{FieldSpec, Format, Limits, Program};
 
+use crate::cache::Cache;
 use crate::fetch::{Completion, Counts, Decision, FetchOptions, Fetcher};
 use crate::keys::Keys;
 use crate::slab::Pool;
@@ -79,6 +80,8 @@ pub struct Options {
     pub order: Order,
     /// How to fetch from a far store; its timeout is `read_timeout`.
     pub fetch: FetchOptions,
+    /// Where the bytes of far samples are kept for the next epochs.
+    pub cache: Option<Arc<Cache>>,
     /// Never unmap a slab before the pipeline ends: someone holds its address (a GPU driver that pinned it).
     pub keep_slabs: bool,
 }
@@ -148,6 +151,7 @@ struct Activity {
 struct Inner {
     shared: Shared,
     store: Store,
+    cache: Option<Arc<Cache>>,
     /// Where the store is far. Set once, before the first step.
     fetcher: OnceLock<Fetcher>,
     trace: Trace,
@@ -206,10 +210,12 @@ impl Pipeline {
                 attempts: options.attempts.max(1),
                 read_timeout: options.read_timeout,
             },
+            cache: options.cache.clone(),
             fetcher: OnceLock::new(),
             trace: Trace::new(options.trace_capacity),
             queue: Mutex::new(Queue {
-                window: matches!(store, Store::Async(_)).then(|| Window::new(count, options.order)),
+                window: matches!(store, Store::Async(_))
+                    .then(|| Window::new(count, options.order, options.cache)),
                 ..Queue::default()
             }),
             store,
@@ -298,6 +304,9 @@ impl Pipeline {
         }
         let grain = grain(&request);
         let slots = request.ids.len();
+        if let Some(cache) = &self.inner.cache {
+            cache.refresh();
+        }
         let mut queue = self.inner.lock();
         if queue.closed {
             return Err(PipelineError::Closed);
@@ -357,6 +366,11 @@ impl Pipeline {
     /// What was fetched, where the store is far.
     pub fn fetched(&self) -> Option<Counts> {
         self.inner.fetcher.get().map(Fetcher::counts)
+    }
+
+    /// The cache, where there is one.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.inner.cache.as_deref()
     }
 
     /// Requests in flight and how many may be, where the store is far.
@@ -651,7 +665,13 @@ impl Inner {
         }
     }
 
-    fn do_ready(&self, number: u16, activity: &Activity, ready: Ready, buffers: &mut Buffers) {
+    fn do_ready(&self, number: u16, activity: &Activity, mut ready: Ready, buffers: &mut Buffers) {
+        let start = self.trace.now();
+        if !self.read_cached(&mut ready) {
+            ready.tries -= 1;
+            self.fetch_again(&ready);
+            return;
+        }
         let Ready {
             from,
             from_slot,
@@ -659,7 +679,6 @@ impl Inner {
             to_slot,
             ..
         } = &ready;
-        let start = self.trace.now();
         activity.slot.store(*to_slot, Ordering::Relaxed);
         activity.since.store(start, Ordering::Relaxed);
         activity.seq.store(to.seq + 1, Ordering::Release);
@@ -694,17 +713,12 @@ impl Inner {
         }
         self.trace
             .record(span(Stage::Decode, number, start, self.trace.now()));
-        if done.is_none() {
-            let mut queue = self.lock();
-            let Some(window) = &mut queue.window else {
-                return;
-            };
-            let requests = window.again(&ready, self.shared.limits.max_bytes);
-            drop(queue);
-            if let Some(fetcher) = self.fetcher.get() {
-                fetcher.submit(&requests);
-            }
+        let Some(cost) = done else {
+            self.fetch_again(&ready);
             return;
+        };
+        if !cost.failed {
+            self.keep(&ready);
         }
         from.release(bytes);
         if to.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -712,6 +726,47 @@ impl Inner {
             drop(self.lock());
             self.done.notify_all();
         }
+    }
+
+    /// Reads what is in the cache; false where it is no longer what it was.
+    fn read_cached(&self, ready: &mut Ready) -> bool {
+        let Some(cache) = &self.cache else {
+            return true;
+        };
+        for (field, which, place) in &ready.cached {
+            match cache.read(*which, place) {
+                Some(bytes) => ready.parts[*field] = Ok(bytes.into()),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Keeps what was fetched and is known to be good.
+    fn keep(&self, ready: &Ready) {
+        let Some(cache) = &self.cache else { return };
+        for (field, part) in ready.parts.iter().enumerate() {
+            let was_there = ready.cached.iter().any(|(cached, ..)| *cached == field);
+            let address = ready.from.request.fields[field].address(ready.from_slot);
+            if let (false, Ok(bytes), Ok(address)) = (was_there, part, address) {
+                if !bytes.is_empty() {
+                    cache.put((address.object, address.offset, address.length), bytes);
+                }
+            }
+        }
+    }
+
+    fn fetch_again(&self, ready: &Ready) {
+        let mut queue = self.lock();
+        let Some(window) = &mut queue.window else {
+            return;
+        };
+        let requests = window.again(ready, self.shared.limits.max_bytes);
+        drop(queue);
+        if let Some(fetcher) = self.fetcher.get() {
+            fetcher.submit(&requests);
+        }
+        self.work.notify_all();
     }
 
     /// The next slots to work on; None when the pipeline closes.

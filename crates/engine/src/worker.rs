@@ -387,6 +387,8 @@ pub(crate) struct Cost {
     pub bytes: u64,
     /// When the bytes of the last field had been read, if reading was apart from decoding.
     pub read_done: Option<Instant>,
+    /// Whether a field could not be had.
+    pub failed: bool,
 }
 
 /// A sample and the slot that it is to be put into.
@@ -508,6 +510,7 @@ pub(crate) fn do_fetched(
         }
         failures.push((field, failed));
     }
+    cost.failed = !failures.is_empty();
     for (field, failed) in failures {
         task.fail(shared, field, failed);
     }

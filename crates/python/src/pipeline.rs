@@ -1,8 +1,11 @@
 //! The pipeline.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_codec::{DType, FieldSpec, Format, Kind, Limits, Program, TensorSpec};
+use penstock_engine::cache::Cache;
 use penstock_engine::encoded;
 use penstock_engine::fetch::FetchOptions;
 use penstock_engine::pipeline::{self, Options, PipelineError};
@@ -71,7 +74,7 @@ pub struct Pipeline {
 impl Pipeline {
     #[new]
     #[pyo3(signature = (store, keys, fields, program, *, seed, threads, window_bytes, attempts, read_timeout,
-                        max_pixels, max_bytes, trace_capacity, keep_slabs, displacement=None))]
+                        max_pixels, max_bytes, trace_capacity, keep_slabs, displacement=None, cache=None))]
     #[allow(clippy::too_many_arguments)] // The keywords of one constructor.
     fn new(
         store: &Store,
@@ -88,7 +91,9 @@ impl Pipeline {
         trace_capacity: usize,
         keep_slabs: bool,
         displacement: Option<u64>,
+        cache: Option<(std::path::PathBuf, String, u64)>,
     ) -> PyResult<Self> {
+        let cache = cache.map(|(root, space, cap)| Cache::open(&root, &space, cap).map(Arc::new));
         let options = Options {
             fields: fields
                 .into_iter()
@@ -109,6 +114,7 @@ impl Pipeline {
                 displacement,
             }),
             fetch: FetchOptions::default(),
+            cache: cache.transpose()?,
             keep_slabs,
         };
         let encoded = options
@@ -277,6 +283,22 @@ impl Pipeline {
             counts.set_item(name, count)?;
         }
         Ok(counts)
+    }
+
+    /// Counters of the cache, by name; empty where there is none.
+    fn cached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        if let Some(cache) = self.inner.cache() {
+            let counts = &cache.counts;
+            dict.set_item("hits", counts.hits.load(Relaxed))?;
+            dict.set_item("hit_bytes", counts.hit_bytes.load(Relaxed))?;
+            dict.set_item("stored", counts.stored.load(Relaxed))?;
+            dict.set_item("stored_bytes", counts.stored_bytes.load(Relaxed))?;
+            dict.set_item("damaged", counts.damaged.load(Relaxed))?;
+            dict.set_item("failed", counts.failed.load(Relaxed))?;
+            dict.set_item("samples", cache.len())?;
+        }
+        Ok(dict)
     }
 
     /// Requests in flight to a far store and how many may be; None where the store is near.

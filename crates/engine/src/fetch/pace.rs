@@ -71,7 +71,7 @@ impl Reason {
 }
 
 /// In flight before anything is known.
-const FIRST: f64 = 4.0;
+const FIRST: f64 = 8.0;
 /// Never fewer, once something is known: a pause of this machine's must not empty a short wire.
 const LEAST: f64 = 8.0;
 /// A growth of the rate below this share is none, while growing and while probing.
@@ -84,7 +84,9 @@ const FEW: f64 = 0.03;
 /// A fall of the rate above this share is one.
 const TOLERATED: f64 = 0.98;
 /// In flight over what the wire holds: room for answers that come in groups.
-const ROOM: f64 = 1.3;
+const ROOM: f64 = 1.5;
+/// A probe downwards goes below what the wire holds, so that it sees the unloaded latency.
+const DOWN: f64 = 0.6;
 /// Rounds without growth after which the wire counts as full.
 const FLAT_ROUNDS: u32 = 2;
 /// Rounds between two probes.
@@ -94,14 +96,18 @@ const HOLD_ROUNDS_MOST: u32 = 12;
 const ROUND_LEAST: Duration = Duration::from_millis(10);
 /// Fewer answers say nothing about a rate.
 const ANSWERS_LEAST: f64 = 6.0;
-/// The unloaded latency is forgotten after this time.
+/// The unloaded latency is believed for this time; then it may rise, by this factor.
 const MEMORY: Duration = Duration::from_secs(60);
+const REMEMBERED: f64 = 1.25;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     Growing {
         flat: u32,
     },
+    /// The wire seems full: one more round with what is in flight, since the rate of a round in which the limit grew says
+    /// too little.
+    Settling,
     Holding {
         left: u32,
         next_up: bool,
@@ -211,7 +217,7 @@ impl Pace {
             .is_some_and(|(seconds, _)| latency.as_secs_f64() > QUEUED * seconds);
         if self.is_growing() && !queued && !self.starved && self.told_to_slow == 0 {
             self.limit = (self.limit + 1.0)
-                .min(2.0 * self.round_limit)
+                .min(4.0 * self.round_limit)
                 .min(self.most);
         }
         let elapsed = now.saturating_sub(self.round_began);
@@ -247,9 +253,13 @@ impl Pace {
             answers: self.latencies.len() as f64 / seconds,
             latency,
         };
+        // The first requests may queue behind each other already: the quickest of them says more than the middle one.
+        let lowest = self.latencies.iter().copied().fold(f32::INFINITY, f32::min);
         match self.unloaded {
             Some((known, since)) if known <= latency && now.saturating_sub(since) < MEMORY => {}
-            _ => self.unloaded = Some((latency, now)),
+            None => self.unloaded = Some((f64::from(lowest), now)),
+            // What is old may be too low by now; what is seen may be a queue. So it rises slowly.
+            Some((known, _)) => self.unloaded = Some((latency.min(known * REMEMBERED), now)),
         }
         let refused =
             f64::from(self.told_to_slow) / (seen.answers * seconds + f64::from(self.told_to_slow));
@@ -322,7 +332,14 @@ impl Pace {
                     self.phase = Phase::Growing { flat };
                     return Reason::Growing;
                 }
-                // Of the best round: the last ones may have been past the knee already.
+                self.phase = Phase::Settling;
+                Reason::Full
+            }
+            Phase::Settling => {
+                // Of the better round: the last one may have been past the knee already.
+                if seen.rate > self.best.rate {
+                    self.best = seen;
+                }
                 self.limit = self.full(self.best).min(self.limit);
                 self.hold_rounds = HOLD_ROUNDS;
                 self.hold();
@@ -356,6 +373,12 @@ impl Pace {
                     left: left - 1,
                     next_up,
                 };
+                // Where nothing queues, what is in flight is what makes the rate: there is more to be had.
+                let full = self.full(seen).min(self.limit * 1.25);
+                if full >= self.limit + 1.0 && !self.is_queued(seen) {
+                    self.limit = full;
+                    return Reason::Growing;
+                }
                 Reason::Holding
             }
             Phase::Holding { next_up, .. } => {
@@ -363,7 +386,7 @@ impl Pace {
                 self.limit = if next_up {
                     (from * 1.25).max(from + 2.0).min(self.most)
                 } else {
-                    (from * 0.75).min(from - 1.0).max(LEAST.min(self.most))
+                    (from * DOWN).min(from - 1.0).max(LEAST.min(self.most))
                 };
                 let before = seen.rate.max(self.best.rate);
                 self.phase = Phase::Probing {

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::cache::{Cache, Place, Which};
 use crate::fetch::{Completion, FetchRequest};
 use crate::step::{Address, WHOLE};
 use crate::store::StoreError;
@@ -53,6 +54,8 @@ pub(crate) struct Ready {
     pub to_slot: usize,
     /// Field by field.
     pub parts: Vec<Result<Bytes, StoreError>>,
+    /// Fields whose bytes are in the cache, still to be read.
+    pub cached: Vec<(usize, Which, Place)>,
     /// None where no request was made.
     pub journey: Option<Journey>,
     /// How often it was fetched, this time included.
@@ -72,6 +75,7 @@ struct Sample {
     /// The slot that it has already: when it is fetched again.
     to: Option<(Arc<StepWork>, usize)>,
     parts: Vec<Option<Result<Bytes, StoreError>>>,
+    cached: Vec<(usize, Which, Place)>,
     missing: usize,
     journey: Option<Journey>,
     tries: u32,
@@ -80,6 +84,7 @@ struct Sample {
 /// The samples on their way, and those that are ready.
 pub(crate) struct Window {
     fields: u64,
+    cache: Option<Arc<Cache>>,
     /// By number, from `first` on; None are ready already.
     samples: VecDeque<Option<Sample>>,
     first: u64,
@@ -94,13 +99,14 @@ pub(crate) struct Window {
 const WHOLE_FIRST: f64 = 128e3;
 
 impl Window {
-    pub fn new(fields: usize, order: Order) -> Self {
+    pub fn new(fields: usize, order: Order, cache: Option<Arc<Cache>>) -> Self {
         let arrangement = match order {
             Order::Strict => None,
             Order::Arrival { displacement } => Some(Arrangement::new(displacement)),
         };
         Self {
             fields: fields.max(1) as u64,
+            cache,
             samples: VecDeque::new(),
             first: 0,
             arrangement,
@@ -162,6 +168,8 @@ impl Window {
         let urgency = to.as_ref().map_or(from.seq, |(step, _)| step.seq);
         let mut reserved = 0;
         let mut missing = 0;
+        let mut cached = Vec::new();
+        let cache = &self.cache;
         let parts = (0..self.fields as usize).map(|field| {
             let address = from.request.fields[field].address(from_slot);
             match address {
@@ -171,6 +179,11 @@ impl Window {
                     } else {
                         address.length
                     };
+                    let which = (address.object, address.offset, address.length);
+                    if let Some(place) = cache.as_ref().and_then(|cache| cache.find(which)) {
+                        cached.push((field, which, place));
+                        return Some(Ok(Bytes::new()));
+                    }
                     requests.push(FetchRequest {
                         ticket: number * self.fields + field as u64,
                         object: address.object,
@@ -190,6 +203,7 @@ impl Window {
             from_slot,
             to,
             parts,
+            cached,
             missing,
             journey: None,
             tries,
@@ -279,6 +293,7 @@ impl Window {
             to,
             to_slot,
             parts,
+            cached: sample.cached,
             journey: sample.journey,
             tries: sample.tries,
         };
