@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.dataset import Dataset
     from penstock.psi.encoded import Choice
     from penstock.tensors import Arrays
-    from penstock.trace.spans import Trace
+    from penstock.trace.spans import LoaderTrace
     from penstock.transform import Layout, Mode
 
 Order = Literal["strict", "arrival"]
@@ -313,7 +313,7 @@ class Loader:
     # Looking.
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> LoaderTrace:
         """Spans and counters of the run."""
         return self._feed.trace
 

@@ -176,3 +176,22 @@ def test_what_makes_no_sense_is_said(far: Far) -> None:
         loader(far, max_displacement=-1)
     with pytest.raises(ValueError, match="replay"):
         loader(far, replay="x", record="y")
+
+
+def test_the_trace_shows_requests_and_why_so_many_were_in_flight(far: Far, tmp_path: Path) -> None:
+    with loader(far, order="strict") as one:
+        list(one)
+        spans = one.trace.spans()
+        decisions = one.trace.decisions()
+        one.trace.save(tmp_path / "trace.json")
+    fetches = [span for span in spans if span.stage == "fetch"]
+    requests = [span for span in spans if span.stage == "request"]
+    assert len(fetches) == len(requests) == SAMPLES
+    assert all(span.thread == -2 and span.bytes > 0 for span in fetches)
+    # Five milliseconds there and back, before the first byte.
+    assert min(span.seconds for span in requests) >= 0.005
+    assert sum(span.seconds for span in requests) <= sum(span.seconds for span in fetches)
+    assert decisions[0].reason == "growing"
+    assert decisions[0].limit >= 8
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "b" for event in events) == sum(event["ph"] == "e" for event in events)

@@ -130,6 +130,7 @@ def test_a_disk_that_cannot_be_written_ends_the_caching_and_nothing_else(far: Fa
 
 def test_the_usual_place_and_a_size_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
     cache = Cache.of("2GiB")
     assert (Path(cache.path), cache.bytes) == (tmp_path / "penstock" / "samples", 2 << 30)
     with pytest.raises(ValueError, match="lots"):

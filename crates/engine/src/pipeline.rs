@@ -708,6 +708,10 @@ impl Inner {
         };
         if let Some(journey) = &ready.journey {
             let (began, ended) = (self.trace.at(journey.began), self.trace.at(journey.ended));
+            if let Some(first) = journey.first_byte {
+                let span = span(Stage::Request, FETCH_THREAD, began, self.trace.at(first));
+                self.trace.record(Span { bytes: 0, ..span });
+            }
             self.trace
                 .record(span(Stage::Fetch, FETCH_THREAD, began, ended));
         }

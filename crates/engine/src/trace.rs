@@ -21,16 +21,19 @@ pub enum Stage {
     Finish = 3,
     /// The caller waiting for a finished step.
     Wait = 4,
+    /// From the request to the first byte: the part of a fetch that no bandwidth shortens.
+    Request = 5,
 }
 
 impl Stage {
     /// All stages, by number.
-    pub const ALL: [Stage; 5] = [
+    pub const ALL: [Stage; 6] = [
         Stage::Fetch,
         Stage::Decode,
         Stage::Copy,
         Stage::Finish,
         Stage::Wait,
+        Stage::Request,
     ];
 
     /// The name that traces show.
@@ -41,6 +44,7 @@ impl Stage {
             Stage::Copy => "copy",
             Stage::Finish => "finish",
             Stage::Wait => "wait",
+            Stage::Request => "request",
         }
     }
 }

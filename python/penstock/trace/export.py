@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TRAINER = "trainer"
+REQUESTS = -2
+"""The thread of requests to a far store."""
 
 
 def save(path: str | Path, spans: Sequence[Span]) -> None:
@@ -56,10 +58,16 @@ def _events(spans: Sequence[Span]) -> list[dict[str, Any]]:
     tracks: dict[tuple[int, int], str] = {}
     for span in spans:
         pid, tid = span.process or 1, span.thread + 1
-        tracks.setdefault((pid, tid), _TRAINER if tid == 0 and span.process == 0 else f"worker {tid - 1}")
+        name = _TRAINER if tid == 0 and span.process == 0 else f"worker {tid - 1}"
+        tracks.setdefault((pid, tid), "requests" if span.thread == REQUESTS else name)
         args = {"epoch": span.epoch, "step": span.step, "samples": span.samples, "bytes": span.bytes}
         if span.sample >= 0:
             args["sample"] = span.sample
+        if span.thread == REQUESTS:  # they overlap: pairs, not stretches of a track
+            common = {"name": span.stage, "cat": span.stage, "id": len(events), "pid": pid, "tid": tid}
+            events.append({**common, "ph": "b", "ts": span.start_ns / 1e3, "args": args})
+            events.append({**common, "ph": "e", "ts": span.end_ns / 1e3})
+            continue
         events.append(
             {
                 "name": span.stage if span.step < 0 else f"{span.stage} {span.step}",

@@ -20,10 +20,11 @@ DEFAULT_CAPACITY = 65_536
 class Span(NamedTuple):
     """One stretch of work on one step.
 
-    ``stage``: get (a sample of a dataset), fetch, decode, copy (fetch and decode in one), finish, collate, transform (a
-    callable of the user's), transfer (to the device), wait (the trainer for the loader) or step (the loader for the
-    trainer); a `Recording` may have names of the user's besides. Times are nanoseconds since the trace began.
-    ``thread``: worker number, or −1 for the trainer's.
+    ``stage``: get (a sample of a dataset), request (to a far store, until the first byte), fetch (until the last), decode,
+    copy (fetch and decode in one), finish, collate, transform (a callable of the user's), transfer (to the device), wait (the
+    trainer for the loader) or step (the loader for the trainer); a `Recording` may have names of the user's besides. Times are
+    nanoseconds since the trace began. ``thread``: worker number, −1 for the trainer's, −2 for requests to a far store, which
+    overlap.
     """
 
     stage: str
@@ -103,6 +104,23 @@ class Trace:
         save(path, self.spans())
 
 
+class Decision(NamedTuple):
+    """One decision about how many requests to a far store may be in flight."""
+
+    seconds: float
+    """Since the loader was made."""
+    reason: str
+    """growing, full, holding, probing up, probing down, kept, reverted, slowed down, recovering, starved."""
+    limit: int
+    """Requests that may be in flight from then on."""
+    rate: float
+    """Bytes a second just before."""
+    latency: float
+    """Seconds of a request just before, the middle one."""
+    unloaded: float
+    """Seconds of a request on an unloaded wire, as far as was known."""
+
+
 class LoaderTrace(Trace):
     """A Loader's trace: what its native threads and its Python side did."""
 
@@ -121,6 +139,10 @@ class LoaderTrace(Trace):
             for stage, thread, epoch, step, samples, size, start, end in self._pipeline.spans()
         ]
         return sorted([*native, *super().spans()], key=lambda span: span.start_ns)
+
+    def decisions(self) -> list[Decision]:
+        """How the number of requests in flight came to be, oldest first; empty where the store is near."""
+        return [Decision(*decision) for decision in self._pipeline.decisions()]
 
     def seconds(self) -> dict[str, float]:
         """Seconds by stage over the whole run, summed over threads."""

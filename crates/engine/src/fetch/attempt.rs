@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout_at};
 
 use super::{FetchOptions, Shared};
 use crate::store::retry::{is_passing, pause};
-use crate::store::{AsyncStore, StoreError, StoreErrorKind};
+use crate::store::{AsyncStore, FirstByte, StoreError, StoreErrorKind};
 
 /// An attempt is given up after this multiple of what is usual, doubled each time …
 const PATIENCE: u32 = 2;
@@ -29,6 +29,8 @@ const HEDGE_LEAST: Duration = Duration::from_millis(5);
 pub(super) struct Outcome {
     pub result: Result<Bytes, StoreError>,
     pub began: Instant,
+    /// When the first byte came of the copy that brought the bytes, if the store says so.
+    pub first_byte: Option<Instant>,
     /// What the wire needed for the attempt that brought the bytes.
     pub latency: Duration,
     pub attempts: u32,
@@ -67,10 +69,11 @@ pub(super) async fn carry_out(
             &mut hedged,
         );
         let (error, latency) = match timeout_at(until.into(), attempt).await {
-            Ok((Ok(bytes), latency)) => {
+            Ok((Ok((bytes, first_byte)), latency)) => {
                 return Outcome {
                     result: Ok(bytes),
                     began,
+                    first_byte,
                     latency,
                     attempts,
                     hedged,
@@ -104,6 +107,7 @@ pub(super) async fn carry_out(
             return Outcome {
                 result,
                 began,
+                first_byte: None,
                 latency,
                 attempts,
                 hedged,
@@ -130,6 +134,9 @@ fn explained(
     error
 }
 
+/// Bytes, and when the first of them came.
+type Came = Result<(Bytes, Option<Instant>), StoreError>;
+
 /// One attempt, and a second copy when the first is late and the budget allows it. With the time that the copy which
 /// came took.
 async fn with_hedge(
@@ -140,44 +147,39 @@ async fn with_hedge(
     deadline: Instant,
     usual: Option<Duration>,
     hedged: &mut bool,
-) -> (Result<Bytes, StoreError>, Duration) {
+) -> (Came, Duration) {
     let start = Instant::now();
-    let mut first = store.get(key, range.clone(), deadline);
+    let (noted, noted_again) = (FirstByte::default(), FirstByte::default());
+    let of = |result: Result<Bytes, StoreError>, noted: &FirstByte| {
+        result.map(|bytes| (bytes, noted.at()))
+    };
+    let mut first = store.get_noting(key, range.clone(), deadline, &noted);
     let Some(usual) = usual else {
-        return (first.await, start.elapsed());
+        return (of(first.await, &noted), start.elapsed());
     };
     tokio::select! {
         biased;
-        result = &mut first => return (result, start.elapsed()),
+        result = &mut first => return (of(result, &noted), start.elapsed()),
         () = sleep(usual.max(HEDGE_LEAST)) => {}
     }
     if !shared.may_hedge() {
-        return (first.await, start.elapsed());
+        return (of(first.await, &noted), start.elapsed());
     }
     *hedged = true;
     let again = Instant::now();
-    let mut second = store.get(key, range, deadline);
+    let mut second = store.get_noting(key, range, deadline, &noted_again);
     let (result, of_first) = tokio::select! {
         result = &mut first => (result, true),
         result = &mut second => (result, false),
     };
-    if result.is_ok() {
-        if !of_first {
+    // Where one copy failed, the other decides.
+    match (result, of_first) {
+        (Ok(bytes), true) => (Ok((bytes, noted.at())), start.elapsed()),
+        (Ok(bytes), false) => {
             shared.counters.hedges_won.fetch_add(1, Relaxed);
+            (Ok((bytes, noted_again.at())), again.elapsed())
         }
-        return (
-            result,
-            if of_first {
-                start.elapsed()
-            } else {
-                again.elapsed()
-            },
-        );
-    }
-    // One copy failed: the other decides.
-    if of_first {
-        (second.await, again.elapsed())
-    } else {
-        (first.await, start.elapsed())
+        (Err(_), true) => (of(second.await, &noted_again), again.elapsed()),
+        (Err(_), false) => (of(first.await, &noted), start.elapsed()),
     }
 }

@@ -91,6 +91,8 @@ pub struct Completion {
     pub result: Result<Bytes, StoreError>,
     /// When its read began.
     pub began: Instant,
+    /// When its first byte came, if the store says so.
+    pub first_byte: Option<Instant>,
     /// When its read ended.
     pub ended: Instant,
     /// Attempts that it took.
@@ -495,6 +497,7 @@ fn flight<'a>(shared: &'a Shared, store: &'a dyn AsyncStore, read: Read) -> Flig
                     ),
                 )),
                 began: Instant::now(),
+                first_byte: None,
                 latency: Duration::ZERO,
                 attempts: 0,
                 hedged: false,
@@ -520,6 +523,7 @@ fn complete(read: &Read, outcome: Outcome, into: &mut Vec<Completion>) {
             step: read.step,
             result,
             began: outcome.began,
+            first_byte: outcome.first_byte,
             ended,
             attempts: outcome.attempts,
             hedged: outcome.hedged,

@@ -112,6 +112,22 @@ pub trait BlockingStore: Send + Sync {
 /// A read under way.
 pub type Get<'a> = Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send + 'a>>;
 
+/// When the first byte of an answer came, for traces.
+#[derive(Debug, Default)]
+pub struct FirstByte(std::sync::OnceLock<Instant>);
+
+impl FirstByte {
+    /// It came now.
+    pub fn came(&self) {
+        let _ = self.0.set(Instant::now());
+    }
+
+    /// When it came, if the store said so.
+    pub fn at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
+
 /// A listing under way.
 pub type List<'a> = Pin<Box<dyn Future<Output = Result<Vec<Entry>, StoreError>> + Send + 'a>>;
 
@@ -119,6 +135,18 @@ pub type List<'a> = Pin<Box<dyn Future<Output = Result<Vec<Entry>, StoreError>> 
 pub trait AsyncStore: Send + Sync {
     /// Bytes of `range` (or of the whole object). Exactly as many as asked for, or an error.
     fn get<'a>(&'a self, key: &'a str, range: Option<Range<u64>>, deadline: Instant) -> Get<'a>;
+
+    /// As [`AsyncStore::get`], and says when the first byte came, if the store knows.
+    fn get_noting<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+        deadline: Instant,
+        first: &'a FirstByte,
+    ) -> Get<'a> {
+        let _ = first;
+        self.get(key, range, deadline)
+    }
 
     /// All objects below `prefix`, sorted by key.
     fn list<'a>(&'a self, prefix: &'a str, deadline: Instant) -> List<'a>;

@@ -34,7 +34,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::{AsyncStore, Entry, Get, List, StoreError, StoreErrorKind};
+use super::{AsyncStore, Entry, FirstByte, Get, List, StoreError, StoreErrorKind};
 use folders::Folders;
 pub use listing::Level;
 use options::Common;
@@ -180,6 +180,7 @@ impl ObjectStorage {
         key: &str,
         range: Option<Range<u64>>,
         deadline: Instant,
+        first: &FirstByte,
     ) -> Result<Bytes, StoreError> {
         let path = self.path(key)?;
         let options = GetOptions {
@@ -188,6 +189,7 @@ impl ObjectStorage {
         };
         let get = async {
             let result = self.store.get_opts(&path, options).await?;
+            first.came();
             let size = result.meta.size;
             Ok((size, result.bytes().await?))
         };
@@ -222,15 +224,28 @@ impl ObjectStorage {
 impl AsyncStore for ObjectStorage {
     fn get<'a>(&'a self, key: &'a str, range: Option<Range<u64>>, deadline: Instant) -> Get<'a> {
         Box::pin(async move {
+            let first = FirstByte::default();
+            self.get_noting(key, range, deadline, &first).await
+        })
+    }
+
+    fn get_noting<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+        deadline: Instant,
+        first: &'a FirstByte,
+    ) -> Get<'a> {
+        Box::pin(async move {
             if range.as_ref().is_some_and(|range| range.start >= range.end) {
                 return Ok(Bytes::new());
             }
             if let Some(plain) = &self.plain {
-                if let Got::Bytes(bytes) = plain.get(key, range.clone(), deadline).await? {
+                if let Got::Bytes(bytes) = plain.get(key, range.clone(), deadline, first).await? {
                     return Ok(bytes);
                 }
             }
-            self.get_general(key, range, deadline).await
+            self.get_general(key, range, deadline, first).await
         })
     }
 

@@ -39,6 +39,7 @@ pub enum Order {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Journey {
     pub began: Instant,
+    pub first_byte: Option<Instant>,
     pub ended: Instant,
     pub attempts: u32,
     pub hedged: bool,
@@ -242,11 +243,13 @@ impl Window {
             sample.missing -= 1;
             let journey = sample.journey.get_or_insert(Journey {
                 began: completion.began,
+                first_byte: completion.first_byte,
                 ended: completion.ended,
                 attempts: 0,
                 hedged: false,
             });
             journey.began = journey.began.min(completion.began);
+            journey.first_byte = journey.first_byte.min(completion.first_byte);
             journey.ended = journey.ended.max(completion.ended);
             journey.attempts += completion.attempts;
             journey.hedged |= completion.hedged;

@@ -19,7 +19,7 @@ use tokio::time::timeout_at;
 
 use super::buffers::{Buffer, Buffers};
 use super::sign::{Credential, Get, Signer};
-use crate::store::{StoreError, StoreErrorKind};
+use crate::store::{FirstByte, StoreError, StoreErrorKind};
 
 /// Room for the head of an answer.
 const HEAD: usize = 8 << 10;
@@ -157,6 +157,7 @@ impl Plain {
         key: &str,
         range: Option<Range<u64>>,
         deadline: Instant,
+        first: &FirstByte,
     ) -> Result<Got, StoreError> {
         let late = || {
             self.error(
@@ -164,12 +165,17 @@ impl Plain {
                 format!("{key} did not come before the deadline"),
             )
         };
-        timeout_at(deadline.into(), self.undisturbed(key, range))
+        timeout_at(deadline.into(), self.undisturbed(key, range, first))
             .await
             .unwrap_or_else(|_| Err(late()))
     }
 
-    async fn undisturbed(&self, key: &str, range: Option<Range<u64>>) -> Result<Got, StoreError> {
+    async fn undisturbed(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        first: &FirstByte,
+    ) -> Result<Got, StoreError> {
         let request = self.request(key, range.as_ref()).await?;
         let expected = range.as_ref().map(|range| range.end - range.start);
         loop {
@@ -185,7 +191,8 @@ impl Plain {
             };
             match self.exchange(&mut stream, &request, expected).await {
                 Ok((head, buffer, filled)) => {
-                    return self.judge(key, range, head, buffer, filled, stream).await
+                    first.came();
+                    return self.judge(key, range, head, buffer, filled, stream).await;
                 }
                 // The server had closed the idle connection: no fault of anybody's.
                 Err(broken) if used && !broken.answered => {}
