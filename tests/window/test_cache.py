@@ -40,8 +40,9 @@ def on_disk(folder: Path) -> int:
 
 def test_the_second_epoch_and_the_next_run_read_nothing_from_the_store(far: Far, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", "64MiB")
-    with Loader(far.data, 32, epochs=2, cache=cache, arrays="numpy") as loader:
-        assert sorted(check(loader)) == sorted([*range(SAMPLES)] * 2)
+    with Loader(far.data, 32, cache=cache, arrays="numpy") as loader:
+        for _ in range(2):
+            assert sorted(check(loader)) == list(range(SAMPLES))
         stats = loader.stats()
     assert far.wire.stats()["requests"] <= 1.02 * SAMPLES
     assert (stats["cache_stored"], stats["cache_hits"]) == (SAMPLES, SAMPLES)
@@ -53,8 +54,9 @@ def test_the_second_epoch_and_the_next_run_read_nothing_from_the_store(far: Far,
 
 def test_a_cache_smaller_than_the_data_keeps_what_fits_and_hits_as_much(far: Far, tmp_path: Path) -> None:
     cap = 1 << 20  # of 3.2 MB
-    with Loader(far.data, 32, epochs=3, cache=Cache(tmp_path / "cache", cap), arrays="numpy") as loader:
-        assert sorted(check(loader)) == sorted([*range(SAMPLES)] * 3)
+    with Loader(far.data, 32, cache=Cache(tmp_path / "cache", cap), arrays="numpy") as loader:
+        for _ in range(3):
+            assert sorted(check(loader)) == list(range(SAMPLES))
         stats = loader.stats()
     assert on_disk(tmp_path / "cache") <= cap
     # No cache of this size can save more: each epoch reads each sample once.
@@ -66,7 +68,7 @@ def test_damaged_entries_are_fetched_again_and_never_handed_out(far: Far, tmp_pa
     cache = Cache(tmp_path / "cache", "64MiB")
     with Loader(far.data, 32, cache=cache, arrays="numpy") as loader:
         check(loader)
-    (segment,) = (tmp_path / "cache").rglob("*.segment")
+    segment = min((tmp_path / "cache").rglob("*.segment"))
     with segment.open("r+b") as file:
         for number in range(10):
             file.seek((8_128 + 40) * number * 7 + 4_000)
@@ -111,8 +113,9 @@ def test_two_processes_share_a_cache_and_one_is_killed(far: Far, far_root: Path,
     assert on_disk(cache) <= 3 << 20
     far.wire.clear()
     # Whoever comes next finds whole samples only, and goes on filling.
-    with Loader(far.data, 20, cache=Cache(cache, "3MiB"), arrays="numpy", epochs=2) as loader:
-        assert sorted(check(loader)) == sorted([*range(SAMPLES)] * 2)
+    with Loader(far.data, 20, cache=Cache(cache, "3MiB"), arrays="numpy") as loader:
+        for _ in range(2):
+            assert sorted(check(loader)) == list(range(SAMPLES))
         stats = loader.stats()
     assert stats["cache_damaged"] == 0
     assert stats["cache_hits"] > SAMPLES
