@@ -99,7 +99,8 @@ fn pipeline(store: &Arc<Scripted>, order: Order) -> Pipeline {
                 shape: vec![SIZE],
             }),
         }],
-        program: Program::from_json(r#"{"version":1,"mode":"rgb","layout":null,"ops":[]}"#).unwrap(),
+        program: Program::from_json(r#"{"version":1,"mode":"rgb","layout":null,"ops":[]}"#)
+            .unwrap(),
         seed: 0,
         threads: Some(2),
         window_bytes: 1 << 20,
