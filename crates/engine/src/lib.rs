@@ -11,6 +11,7 @@ pub mod keys;
 pub mod order;
 pub mod pipeline;
 pub mod probe;
+mod rows;
 pub mod slab;
 pub mod step;
 pub mod store;

@@ -20,6 +20,7 @@ use penstock_codec::{FieldSpec, Format, Limits, Program};
 use crate::cache::Cache;
 use crate::fetch::{Completion, Counts, Decision, FetchOptions, Fetcher};
 use crate::keys::Keys;
+use crate::rows::copy_rows;
 use crate::slab::Pool;
 use crate::step::{Finished, StepRequest, WHOLE};
 use crate::store::{BlockingStore, Store};
@@ -839,15 +840,26 @@ impl Inner {
         activity.seq.store(step.seq + 1, Ordering::Release);
         let begun = self.trace.now();
         let mut start = begun;
+        activity.slot.store(slots.start, Ordering::Relaxed);
+        activity.since.store(start, Ordering::Relaxed);
         // Time spent in reads; it was slept away only where the thread gave up its core meanwhile.
-        let (mut reading, sleeps_before) = (0, sleeps());
-        // Samples that are read straight into their slots are many and small: one span for the lot.
-        let (mut copied, mut copied_bytes) = (0, 0);
-        for slot in slots {
+        let (mut reading, waits_before) = (0, Waits::of_this_thread());
+        // Samples that go straight into their slots are many and small: one span for the lot.
+        let mut done = std::mem::take(&mut buffers.copied);
+        let maps = copy_rows(&self.shared, store, step, slots.clone(), &mut done);
+        let (mut copied, mut copied_bytes) = (0, done.bytes);
+        let first = slots.start;
+        if done.is_all() {
+            copied = count as u32;
+        } else if copied_bytes > 0 {
+            start = self.trace.now();
+        }
+        for slot in slots.skip(copied as usize) {
             activity.slot.store(slot, Ordering::Relaxed);
             activity.since.store(start, Ordering::Relaxed);
             let read_from = Instant::now();
-            let cost = do_slot(&self.shared, store, Task::own(step, slot), buffers);
+            let known = done.of(slot - first);
+            let cost = do_slot(&self.shared, store, Task::own(step, slot), known, buffers);
             match cost.read_done {
                 None => {
                     copied += 1;
@@ -871,8 +883,13 @@ impl Inner {
                 .record(span(Stage::Copy, copied, copied_bytes, begun, end));
             reading = end - begun;
         }
-        if sleeps() > sleeps_before {
+        buffers.copied = done;
+        let waits = Waits::of_this_thread();
+        if waits.sleeps > waits_before.sleeps {
             self.slept.fetch_add(reading, Ordering::Relaxed);
+        }
+        if waits.faults > waits_before.faults {
+            maps.iter().for_each(|map| map.forget());
         }
         activity.seq.store(0, Ordering::Release);
         if step.remaining.fetch_sub(count, Ordering::AcqRel) == count {
@@ -915,12 +932,25 @@ fn grain(request: &StepRequest) -> usize {
     ((GRAIN_BYTES / average) as usize).clamp(1, GRAIN_SLOTS)
 }
 
-/// How often this thread gave up the core of itself: it slept, rather than being pushed aside.
-fn sleeps() -> i64 {
-    // SAFETY: all zeros is a valid `rusage`, and the call fills it.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage.ru_nvcsw
+/// How often this thread had to wait.
+struct Waits {
+    /// It gave up the core of itself: it slept, rather than being pushed aside.
+    sleeps: i64,
+    /// A page that it touched was not in memory.
+    faults: i64,
+}
+
+impl Waits {
+    fn of_this_thread() -> Self {
+        // SAFETY: all zeros is a valid `rusage`, and the call fills it.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        Self {
+            sleeps: usage.ru_nvcsw,
+            faults: usage.ru_majflt,
+        }
     }
 }

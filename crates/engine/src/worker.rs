@@ -13,6 +13,7 @@ use penstock_codec::{
 use crate::checksum::{crc32c, crc32c_of_parts};
 use crate::encoded;
 use crate::keys::Keys;
+use crate::rows::Copied;
 use crate::slab::{aligned, Lease, Overflow, Pool};
 use crate::step::{Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, WHOLE};
 use crate::store::{BlockingStore, Object, StoreError, StoreErrorKind};
@@ -40,8 +41,8 @@ struct Exceptions {
 
 /// A step's slab and where its fields are in it.
 pub(crate) struct Layout {
-    lease: Arc<Lease>,
-    areas: Vec<Area>,
+    pub lease: Arc<Lease>,
+    pub areas: Vec<Area>,
 }
 
 impl Layout {
@@ -346,6 +347,12 @@ impl Shared {
         })
     }
 
+    /// Whether samples of a field are expected to lie in the store as they will lie in the slab.
+    pub fn is_copied(&self, field: usize) -> bool {
+        let expected = self.expectation(field);
+        expected.is_some_and(|expected| expected.header.is_some())
+    }
+
     /// What is expected of a field now.
     pub fn expectation(&self, field: usize) -> Option<Arc<Expected>> {
         self.expected[field]
@@ -376,6 +383,7 @@ impl Shared {
 pub(crate) struct Buffers {
     bytes: Vec<u8>,
     scratch: Scratch,
+    pub copied: Copied,
 }
 
 /// A read buffer that one huge sample inflated is let go when it is more than this.
@@ -437,15 +445,19 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Reads and decodes every field of a sample. Never panics, never leaves the slot unsettled.
+/// Reads and decodes every field of a sample but those that are `done`. Never panics, never leaves the slot unsettled.
 pub(crate) fn do_slot(
     shared: &Shared,
     store: &dyn BlockingStore,
     task: Task<'_>,
+    done: &[bool],
     buffers: &mut Buffers,
 ) -> Cost {
     let mut cost = Cost::default();
     for field in 0..shared.fields.len() {
+        if done.get(field).is_some_and(|&done| done) {
+            continue;
+        }
         let mut attempt = 1;
         while let Err(failed) = try_field(
             shared,
@@ -557,7 +569,7 @@ fn do_field(
         .map_err(|text| bad(FailureKind::Store, text))?;
     let area = &layout.areas[field];
     let slot = task.slot;
-    let Buffers { bytes, scratch } = buffers;
+    let Buffers { bytes, scratch, .. } = buffers;
     let bytes: &[u8] = match source {
         Source::Store(store) => {
             let key = shared.key(address.object)?;

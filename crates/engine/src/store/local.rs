@@ -1,4 +1,7 @@
-//! Files below a folder.
+//! Files below a folder: read by system calls, and copied from the page cache what is in it.
+
+mod guard;
+pub mod map;
 
 use std::ffi::CString;
 use std::fs::File;
@@ -6,8 +9,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, UNIX_EPOCH};
+
+use map::Map;
 
 use super::{BlockingStore, Entry, Object, StoreError, StoreErrorKind};
 
@@ -18,7 +23,13 @@ const KEPT_OPEN: usize = 512;
 /// Files below `root`. Keys are paths relative to it, or absolute paths.
 pub struct LocalStore {
     root: PathBuf,
-    open: Box<[OnceLock<File>]>,
+    open: Box<[OnceLock<Opened>]>,
+}
+
+/// A file that is kept open.
+struct Opened {
+    file: Arc<File>,
+    map: OnceLock<Option<Map>>,
 }
 
 impl LocalStore {
@@ -62,11 +73,12 @@ impl LocalStore {
     ) -> Result<T, StoreError> {
         match self.open.get(object.index as usize) {
             Some(cell) => {
-                if let Some(file) = cell.get() {
-                    return read(file);
+                if let Some(opened) = cell.get() {
+                    return read(&opened.file);
                 }
-                let file = self.open_file(object.key)?;
-                read(cell.get_or_init(|| file))
+                let file = Arc::new(self.open_file(object.key)?);
+                let map = OnceLock::new();
+                read(&cell.get_or_init(|| Opened { file, map }).file)
             }
             None => read(&self.open_file(object.key)?),
         }
@@ -180,6 +192,11 @@ impl BlockingStore for LocalStore {
                 ))
             }
         })
+    }
+
+    fn map(&self, object: Object<'_>) -> Option<&Map> {
+        let opened = self.open.get(object.index as usize)?.get()?;
+        opened.map.get_or_init(|| Map::of(&opened.file)).as_ref()
     }
 
     fn list(&self, prefix: &str, deadline: Instant) -> Result<Vec<Entry>, StoreError> {

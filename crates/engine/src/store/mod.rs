@@ -18,6 +18,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use local::map::Map;
+
 /// Why a store could not give the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreErrorKind {
@@ -101,6 +103,11 @@ pub trait BlockingStore: Send + Sync {
 
     /// Size of an object in bytes.
     fn size(&self, object: Object<'_>, deadline: Instant) -> Result<u64, StoreError>;
+
+    /// The object in memory, if it was read from before and the store can map it: to be copied from without a call.
+    fn map(&self, _object: Object<'_>) -> Option<&Map> {
+        None
+    }
 
     /// All objects below `prefix`, sorted by key.
     fn list(&self, prefix: &str, deadline: Instant) -> Result<Vec<Entry>, StoreError>;
