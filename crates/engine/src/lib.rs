@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod checksum;
+mod copiers;
 pub mod encoded;
 pub mod fetch;
 pub mod keys;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use penstock_codec::{FieldSpec, Format, Limits, Program};
 
 use crate::cache::Cache;
+use crate::copiers::{Copiers, Copying};
 use crate::fetch::{Completion, Counts, Decision, FetchOptions, Fetcher};
 use crate::keys::Keys;
 use crate::rows::copy_rows;
@@ -37,6 +38,10 @@ const GRAIN_BYTES: u64 = 256 << 10;
 
 /// And never more than this many slots.
 const GRAIN_SLOTS: usize = 64;
+
+/// The same where samples are only copied: then claims are what costs.
+const COPY_GRAIN_BYTES: u64 = 2 << 20;
+const COPY_GRAIN_SLOTS: usize = 1024;
 
 /// A pipeline that tunes its own threads never has more than this many for each core.
 const THREADS_PER_CORE: usize = 8;
@@ -124,6 +129,23 @@ struct Claimable {
     step: Arc<StepWork>,
     next: usize,
     grain: usize,
+    /// Its samples are expected to be copied from memory.
+    copies: bool,
+}
+
+/// Some slots of a step that a worker took.
+struct Claim {
+    step: Arc<StepWork>,
+    slots: std::ops::Range<usize>,
+    copying: Option<Copying>,
+}
+
+/// What a claim came to.
+struct Outcome {
+    bytes: u64,
+    nanos: u64,
+    /// All of it was copied from memory.
+    warm: bool,
 }
 
 #[derive(Default)]
@@ -134,6 +156,9 @@ struct Queue {
     wants_room: bool,
     open: VecDeque<Arc<StepWork>>,
     claimable: VecDeque<Claimable>,
+    copiers: Copiers,
+    /// The last step is expected to be copied from memory.
+    copies: bool,
     next_seq: u64,
     closed: bool,
     alive: usize,
@@ -217,6 +242,7 @@ impl Pipeline {
             queue: Mutex::new(Queue {
                 window: matches!(store, Store::Async(_))
                     .then(|| Window::new(count, options.order, options.cache)),
+                copiers: Copiers::new(threads),
                 ..Queue::default()
             }),
             store,
@@ -303,7 +329,8 @@ impl Pipeline {
                 "a step's address columns differ in length".into(),
             ));
         }
-        let grain = grain(&request);
+        let copies = (0..shared.fields.len()).all(|field| shared.is_copied(field));
+        let grain = grain(&request, copies);
         let slots = request.ids.len();
         if let Some(cache) = &self.inner.cache {
             cache.refresh();
@@ -333,8 +360,14 @@ impl Pipeline {
                 step,
                 next: 0,
                 grain,
+                copies,
             });
-            self.inner.work.notify_all();
+            queue.copies = copies;
+            if !copies {
+                self.inner.work.notify_all();
+            } else if queue.copiers.has_room() {
+                self.inner.work.notify_one();
+            }
         }
         Ok(())
     }
@@ -627,7 +660,13 @@ impl Inner {
             }
         }
         let used: usize = queue.open.iter().map(|step| step.bytes()).sum();
-        open < self.max_steps && used + used / open <= self.window_bytes
+        let steps = if queue.copies {
+            // Copying has no slow steps to ride out, and memory that was just used is still in the CPU's cache.
+            queue.copiers.limit().saturating_add(1).min(self.max_steps)
+        } else {
+            self.max_steps
+        };
+        open < steps && used + used / open <= self.window_bytes
     }
 
     /// Takes what a fetch thread brings.
@@ -774,23 +813,36 @@ impl Inner {
         self.work.notify_all();
     }
 
-    /// The next slots to work on; None when the pipeline closes.
-    fn claim(&self) -> Option<(Arc<StepWork>, std::ops::Range<usize>)> {
+    /// The next slots to work on, after what came of the last; None when the pipeline closes.
+    fn claim(&self, last: Option<(Copying, Outcome)>) -> Option<Claim> {
         let mut queue = self.lock();
+        if let Some((copying, outcome)) = last {
+            let Outcome { bytes, nanos, warm } = outcome;
+            queue.copiers.end(copying, bytes, nanos, warm);
+        }
         loop {
             if queue.closed {
                 return None;
             }
-            if let Some(front) = queue.claimable.front_mut() {
+            let room = queue.copiers.has_room();
+            if let Some(front) = queue.claimable.front_mut().filter(|f| room || !f.copies) {
                 let slots = front.step.request.ids.len();
                 let start = front.next;
                 let end = (start + front.grain).min(slots);
                 front.next = end;
-                let step = Arc::clone(&front.step);
+                let (step, copies) = (Arc::clone(&front.step), front.copies);
                 if end == slots {
                     queue.claimable.pop_front();
                 }
-                return Some((step, start..end));
+                let copying = copies.then(|| queue.copiers.begin());
+                if copies && !queue.claimable.is_empty() && queue.copiers.has_room() {
+                    self.work.notify_one();
+                }
+                return Some(Claim {
+                    step,
+                    slots: start..end,
+                    copying,
+                });
             }
             queue = self
                 .work
@@ -802,8 +854,16 @@ impl Inner {
     fn run_worker(&self, number: u16, activity: &Activity) {
         let mut buffers = Buffers::default();
         if let Store::Blocking(store) = &self.store {
-            while let Some((step, slots)) = self.claim() {
-                self.do_slots(number, activity, store.as_ref(), &step, slots, &mut buffers);
+            let mut last = None;
+            while let Some(claim) = self.claim(last.take()) {
+                let Claim {
+                    step,
+                    slots,
+                    copying,
+                } = claim;
+                let store = store.as_ref();
+                let outcome = self.do_slots(number, activity, store, &step, slots, &mut buffers);
+                last = copying.map(|copying| (copying, outcome));
             }
         } else {
             let mut ready = Vec::new();
@@ -825,7 +885,7 @@ impl Inner {
         step: &StepWork,
         slots: std::ops::Range<usize>,
         buffers: &mut Buffers,
-    ) {
+    ) -> Outcome {
         let count = slots.len();
         let span = |stage, samples, bytes, start, end| Span {
             stage,
@@ -883,6 +943,11 @@ impl Inner {
                 .record(span(Stage::Copy, copied, copied_bytes, begun, end));
             reading = end - begun;
         }
+        let outcome = Outcome {
+            bytes: copied_bytes,
+            nanos: self.trace.now() - begun,
+            warm: done.is_all(),
+        };
         buffers.copied = done;
         let waits = Waits::of_this_thread();
         if waits.sleeps > waits_before.sleeps {
@@ -897,6 +962,7 @@ impl Inner {
             drop(self.lock());
             self.done.notify_all();
         }
+        outcome
     }
 }
 
@@ -922,14 +988,19 @@ fn expect(field: &FieldSpec, program: &Program) -> Option<Arc<Expected>> {
     }))
 }
 
-fn grain(request: &StepRequest) -> usize {
+fn grain(request: &StepRequest, copies: bool) -> usize {
+    let (most_bytes, most_slots) = if copies {
+        (COPY_GRAIN_BYTES, COPY_GRAIN_SLOTS)
+    } else {
+        (GRAIN_BYTES, GRAIN_SLOTS)
+    };
     let slots = request.ids.len().max(1);
     let lengths = request.fields.iter().flat_map(|field| &field.length);
     let bytes: u64 = lengths
-        .map(|&length| if length == WHOLE { GRAIN_BYTES } else { length })
+        .map(|&length| if length == WHOLE { most_bytes } else { length })
         .fold(0, u64::saturating_add);
     let average = (bytes / slots as u64).max(1);
-    ((GRAIN_BYTES / average) as usize).clamp(1, GRAIN_SLOTS)
+    ((most_bytes / average) as usize).clamp(1, most_slots)
 }
 
 /// How often this thread had to wait.

@@ -155,7 +155,7 @@ fn copy_field<'a>(
                 .lease
                 .bytes_mut(area.offset + slot * expected.bytes, expected.bytes)
         };
-        if !used.map.has(offset, header) {
+        if !header.is_empty() && !used.map.has(offset, header) {
             continue;
         }
         used.map.copy(offset + header.len() as u64, target);
