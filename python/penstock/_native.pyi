@@ -20,6 +20,17 @@ class Array:
         """``(number, address, length)`` of the slab that it lies in."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+class Addresses:
+    """Where samples lie: a catalog's columns, each an array or ``(start, step)``."""
+
+    def __init__(
+        self,
+        table: int,
+        chosen: Any,
+        ids: Any,
+        fields: Sequence[tuple[Any, Any, Any, Any, Any]],
+    ) -> None: ...
+
 class Store:
     @staticmethod
     def local(root: str, objects: int = 0) -> Store: ...
@@ -98,11 +109,10 @@ class Pipeline:
     ) -> None: ...
     def submit(
         self,
+        addresses: Addresses,
         epoch: int,
         step: int,
-        ids: Any,
         rows: Any,
-        fields: Sequence[tuple[Any, Any, Any, Any, Any]],
         planned: Any = None,
         fenced: bool = False,
     ) -> None: ...

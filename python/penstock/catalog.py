@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock import _native
 from penstock.arrow import strings, to_arrow, to_numpy
 from penstock.catalog_file import FORMAT_VERSION, read_catalog, write_catalog
 from penstock.errors import CatalogError
@@ -163,6 +164,25 @@ class Catalog:
             format.take(rows),
         )
 
+    def native(self, fields: Sequence[str]) -> _native.Addresses:
+        """Return what the pipeline reads addresses and ids from: these columns, in place."""
+        columns = [self._load_addresses(field) for field in fields]
+        return _native.Addresses(
+            self._table.header.rows,
+            None if self._rows is None else np.ascontiguousarray(self._rows, np.int64),
+            _in_place(self._load("id"), np.uint64) if self._table.has("id") else None,
+            [
+                (
+                    _in_place(object, np.uint32),
+                    _in_place(offset, np.uint64),
+                    _in_place(length, np.uint64),
+                    None if crc32c is None else _in_place(crc32c, np.uint32),
+                    _in_place(format, np.uint8),
+                )
+                for object, offset, length, format, crc32c in columns
+            ],
+        )
+
     def column(self, name: str, rows: np.ndarray | None = None) -> np.ndarray:
         """Return a user's column for these rows, or for all: text and the like as an object array."""
         if name not in self.columns:
@@ -271,6 +291,13 @@ class Catalog:
         checked = self._table.has(f"@{field}.crc32c")
         loaded = self._table.load([f"@{field}.{part}" for part in [*parts, *(["crc32c"] if checked else [])]])
         return tuple(loaded) if checked else (*loaded, None)
+
+
+def _in_place(column: Column, dtype: Any) -> Any:
+    """Return an address column as the native core takes it: contiguous, or its formula."""
+    if isinstance(column, Ramp):
+        return (column.start, column.step)
+    return np.ascontiguousarray(column, dtype)
 
 
 def _unpickled(table: Table, rows: tuple[str, bytes] | None) -> Catalog:

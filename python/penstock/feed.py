@@ -141,6 +141,7 @@ class Feed:
             if options.cache is None
             else options.cache.native(self._store_name, dataset.fingerprint()),
         )
+        self._addresses = self._catalog.native([field.name for field in self._stored])
         self.trace = LoaderTrace(self._pipeline, options.trace)
         self._pins = None
         if options.pinned:
@@ -188,13 +189,11 @@ class Feed:
 
     def _submit(self, step: Step) -> None:
         rows = step.rows
-        addresses = [self._catalog.addresses(field.name, rows) for field in self._stored]
         self._pipeline.submit(
+            self._addresses,
             step.epoch,
             step.step,
-            self._catalog.ids(rows),
             rows.view(np.uint64),
-            [(a.object, a.offset, a.length, a.crc32c, a.format) for a in addresses],
             None if step.planned is None else step.planned.view(np.uint64),
             step.padding > 0,
         )

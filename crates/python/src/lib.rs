@@ -1,5 +1,6 @@
 //! The Python bindings of penstock: thin, no logic.
 
+mod addresses;
 mod array;
 mod functions;
 mod keys;
@@ -15,6 +16,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<addresses::Addresses>()?;
     module.add_class::<array::Array>()?;
     module.add_class::<pipeline::Pipeline>()?;
     module.add_class::<pipeline::Finished>()?;

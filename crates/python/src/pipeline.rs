@@ -9,14 +9,15 @@ use penstock_engine::cache::Cache;
 use penstock_engine::encoded;
 use penstock_engine::fetch::FetchOptions;
 use penstock_engine::pipeline::{self, Options, PipelineError};
-use penstock_engine::step::{self, FieldRequests, Output, StepRequest};
+use penstock_engine::step::{self, Output, StepRequest};
 use penstock_engine::trace::Stage;
 use penstock_engine::window::Order;
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::addresses::Addresses;
 use crate::array::Array;
 use crate::keys;
 use crate::store::Store;
@@ -128,42 +129,29 @@ impl Pipeline {
         Ok(Self { inner, encoded })
     }
 
-    /// Starts work on a step; `fields` has `(object, offset, length, crc32c | None, format)` for each field.
+    /// Starts work on a step: on `rows` of the catalog that has these addresses.
     /// `planned`: the steps at which the samples were planned, where that is not this one; `fenced`: the step keeps its
     /// samples in arrival order too.
-    #[pyo3(signature = (epoch, step, ids, rows, fields, planned=None, fenced=false))]
-    #[allow(clippy::too_many_arguments)] // A step as the catalog's columns.
+    #[pyo3(signature = (addresses, epoch, step, rows, planned=None, fenced=false))]
+    #[allow(clippy::too_many_arguments)] // A step, and where its samples lie.
     fn submit(
         &self,
         py: Python<'_>,
+        addresses: &Addresses,
         epoch: u64,
         step: u64,
-        ids: &Bound<'_, PyAny>,
         rows: &Bound<'_, PyAny>,
-        fields: Vec<Bound<'_, PyTuple>>,
         planned: Option<Bound<'_, PyAny>>,
         fenced: bool,
     ) -> PyResult<()> {
-        let fields = fields.iter().map(|field| {
-            let crc32c = field.get_item(3)?;
-            Ok(FieldRequests {
-                object: column(py, &field.get_item(0)?)?,
-                offset: column(py, &field.get_item(1)?)?,
-                length: column(py, &field.get_item(2)?)?,
-                crc32c: if crc32c.is_none() {
-                    Vec::new()
-                } else {
-                    column(py, &crc32c)?
-                },
-                format: column(py, &field.get_item(4)?)?,
-            })
-        });
+        let rows: Vec<u64> = column(py, rows)?;
+        let (ids, fields) = addresses.take(&rows)?;
         let request = StepRequest {
             epoch,
             step,
-            ids: column(py, ids)?,
-            rows: column(py, rows)?,
-            fields: fields.collect::<PyResult<_>>()?,
+            ids,
+            rows,
+            fields,
             planned: planned.map_or(Ok(Vec::new()), |planned| column(py, &planned))?,
             fenced,
         };
