@@ -51,7 +51,7 @@ def part_of_a_run(
             ids: list[int] = []
             for batch in batches:
                 kept = batch.size - batch.padding
-                assert (np.asarray(batch["array"])[:, 0] == batch.ids).all() or not batch.size
+                assert not batch.size or (np.asarray(batch["array"])[:, 0] == batch.ids).all()
                 ids += batch.ids[:kept].tolist()
             skipped = sorted({id for batch in batches for id in batch.skipped})
             seen.append((batches[0].epoch, batches[0].step, tuple(ids), tuple(skipped)))
