@@ -94,9 +94,11 @@ impl Map {
             return false;
         };
         let (first, last) = (offset as usize / REGION, end.saturating_sub(1) / REGION);
-        (first..=last).fold(true, |held, region| {
-            (self.regions[region].load(Ordering::Relaxed) == HELD || self.look(region)) && held
-        })
+        // Each region is counted, also behind one that is not held.
+        let held = |region: usize| {
+            self.regions[region].load(Ordering::Relaxed) == HELD || self.look(region)
+        };
+        (first..=last).filter(|&region| !held(region)).count() == 0
     }
 
     /// Counts a read of a region, and looks now and then whether it is in memory.
