@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -177,7 +179,7 @@ def training(
     results: Results, photographs: list[np.ndarray], task: Task, folder: Path, seconds: float
 ) -> None:
     """Measures one task with all cores and with four."""
-    formats = ("psi", "png") if not task.resample else ("psi", "jpg", "webp")
+    formats: tuple[str, ...] = ("psi", "png") if not task.resample else ("psi", "jpg", "webp")
     shutil.rmtree(folder, ignore_errors=True)
     start = time.perf_counter()
     write(task, folder, photographs, formats)
@@ -185,13 +187,23 @@ def training(
         f"{task.name}: {task.pictures} pictures in {', '.join(formats)} after {time.perf_counter() - start:.0f} s",
         flush=True,
     )
+    for form in ("psi", "jpg") if task.resample else ("psi",):
+        pack = [
+            sys.executable,
+            "-c",
+            "from penstock.cli import main; main()",
+            "pack",
+            str(folder / form),
+            str(folder / f"{form}.packed"),
+        ]
+        subprocess.run(pack, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     every = sorted(os.sched_getaffinity(0))
     ways: list[tuple[str, Callable[[int], Iterator[tuple[Any, Any]]]]] = [
-        ("penstock, PSI", partial(from_penstock, folder / "psi", task)),
+        ("penstock, PSI", partial(from_penstock, folder / "psi.packed", task)),
         *((f"torch, {form}", partial(from_torch, folder / form, task)) for form in formats[1:]),
     ]
     if task.resample:
-        ways.append(("penstock, jpg", partial(from_penstock, folder / "jpg", task)))
+        ways.append(("penstock, jpg", partial(from_penstock, folder / "jpg.packed", task)))
     for cores in (len(every), 4):
         case = f"train {task.name}, {cores} cores"
         os.sched_setaffinity(0, set(every[:cores]))

@@ -325,7 +325,7 @@ def _wall(work) -> float:
 
 
 def loader(results: Results, pictures: list[np.ndarray]) -> None:
-    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within a level."""
+    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within two levels."""
     import tempfile
 
     import torch
@@ -360,7 +360,7 @@ def loader(results: Results, pictures: list[np.ndarray]) -> None:
             results.row("loader", name, "largest_difference", worst[name], "levels")
         torch.cuda.synchronize()
     results.claim("loader: exact without resampling", max(worst[n] for n in ways if n != "resized"), "==", 0)
-    results.claim("loader: resampled, levels of 255", worst["resized"], "<=", 1)
+    results.claim("loader: resampled, levels of 255", worst["resized"], "<=", 2)
 
 
 def main() -> None:
@@ -368,6 +368,7 @@ def main() -> None:
     parser.add_argument("--data", help="a folder of RGB photographs as PNG")
     parser.add_argument("--only", default="verify,kernel,transfer,loader,train")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each training run")
+    parser.add_argument("--task", choices=("large", "small"), help="one training task alone")
     parser.add_argument("--scratch", default="/tmp/penstock-psi-training")
     parser.add_argument("--cases", type=int, default=2000)
     options, _ = parser.parse_known_args()
@@ -392,7 +393,7 @@ def main() -> None:
     if "train" in sections:
         from _psi_training import LARGE, SMALL, training
 
-        for task in (LARGE, SMALL):
+        for task in {"large": (LARGE,), "small": (SMALL,)}.get(options.task, (LARGE, SMALL)):
             training(results, pictures, task, Path(options.scratch), options.seconds)
     name, version = torch.cuda.get_device_name(), torch.__version__
     results.row("machine", name, "torch", float(version.split(".")[0]), "", note=version)

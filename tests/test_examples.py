@@ -89,3 +89,11 @@ def test_several_ranks_train_the_same_model(picture_folder: Path) -> None:
 
     alone = weights(1)
     assert weights(3) == alone, "the global batches are the same, and so is what is learnt"
+
+
+def test_object_store(picture_folder: Path, tmp_path: Path) -> None:
+    # Any address that pack takes: tests/far has the same against real servers.
+    told = run("object_store.py", picture_folder, tmp_path / "packed").splitlines()
+    assert told[0].startswith("60 samples in 1 shards")
+    assert len(told) == 1 + 4
+    assert [int(re.findall(r"(\d+), 64, 64, 3", line)[0]) for line in told[1:]] == [16, 16, 16, 12]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from penstock.psi.gpu.driver import JobRecord
+from penstock.psi.gpu.plan import PADDING, readable
 from penstock.psi.gpu.variants import KERNELS, WARPS, Variant
 
 HERE = Path(__file__).parent
@@ -53,20 +54,21 @@ def run(
 ) -> np.ndarray:
     """Runs ``plan`` over the bytes of ``files`` into ``out``; returns the status of each picture."""
     manifest = np.frombuffer(plan.manifest, np.uint8)
-    space = np.empty(len(files) + len(manifest) + 64, np.uint8)
+    padded = readable(len(files)) + PADDING
+    space = np.full(padded + len(manifest) + 64, POISON, np.uint8)
     start = -space.ctypes.data % 16
-    both = space[start : start + len(files) + len(manifest)]
+    both = space[start : start + padded + len(manifest)]
     both[: len(files)] = files
-    both[len(files) :] = manifest
+    both[padded:] = manifest
     status = np.zeros(pictures, np.uint32)
     numbers = [np.array(values, np.float32) for values in (scale, bias)]
     base = both.ctypes.data
     job = JobRecord(
         blob=base,
-        blob_bytes=len(files),  # the manifest behind it stands for what may be read past the end
-        manifest=base + len(files),
-        pictures=base + len(files),
-        blocks=base + len(files) + plan.blocks_at,
+        blob_bytes=readable(len(files)),
+        manifest=base + padded,
+        pictures=base + padded,
+        blocks=base + padded + plan.blocks_at,
         out=out.ctypes.data,
         status=status.ctypes.data,
         scale=numbers[0].ctypes.data,

@@ -33,7 +33,7 @@ def whole(file: bytes, **changes) -> Box:
     return Box(**{**values, **changes})
 
 
-def decoded(files, boxes, layout, kind="bits", scale=(), bias=(), *, verify=True):
+def decoded(files, boxes, layout, kind="bits", scale=(), bias=(), *, verify=True, cut=False):
     """Each file's box as the kernels decode it, and the statuses; what surrounds the samples must stay as it was."""
     dtype = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}.get(kind) or psi.info(
         files[0]
@@ -44,6 +44,8 @@ def decoded(files, boxes, layout, kind="bits", scale=(), bias=(), *, verify=True
     offsets, lengths, total = joined(files)
     blob = np.zeros(total, np.uint8)
     fill(blob, files, offsets)
+    if cut:  # as a slab has them: nothing behind the last file
+        blob = blob[: int(offsets[-1] + lengths[-1])]
     made = plan(blob, offsets, lengths, boxes, starts[:-1].tolist(), layout, kind, np.dtype(dtype).itemsize)
     space = np.full((int(starts[-1]) + 16) * np.dtype(dtype).itemsize + 64, POISON, np.uint8)
     shift = -space.ctypes.data % 64
@@ -79,3 +81,81 @@ def test_every_type_and_number_of_channels(dtype, channels):
     assert status.tolist() == [0, 0]
     for result in results:
         np.testing.assert_array_equal(result.view(np.uint8), picture.view(np.uint8))
+
+
+def test_the_last_file_may_end_anywhere():
+    for seed in range(4):
+        picture = GENERATOR.normal(128, 3 + seed, (40, 130 + seed, 3)).astype(np.uint8)
+        files = [psi.encode(picture, level=level) for level in ("dense", "fast")]
+        for some in (files, files[::-1]):
+            results, status = decoded(some, [whole(file) for file in some], "CHW", cut=True)
+            assert status.tolist() == [0, 0]
+            for result in results:
+                np.testing.assert_array_equal(result, picture.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("flip_x", [False, True])
+@pytest.mark.parametrize("flip_y", [False, True])
+@pytest.mark.parametrize("layout", ["CHW", "HWC"])
+def test_regions_and_mirror_images(layout, flip_x, flip_y):
+    picture = photo(140, 300, 3)
+    file = psi.encode(picture, level="dense")
+    boxes = [
+        (0, 0, 300, 140),
+        (1, 3, 128, 130),
+        (127, 100, 2, 2),
+        (130, 0, 170, 9),
+        (255, 139, 45, 1),
+        (6, 7, 201, 24),
+    ]
+    wanted = [whole(file, x=x, y=y, width=w, height=h, flip_x=flip_x, flip_y=flip_y) for x, y, w, h in boxes]
+    results, status = decoded([file] * len(boxes), wanted, layout)
+    assert not status.any()
+    for result, (x, y, w, h) in zip(results, boxes, strict=True):
+        part = picture[y : y + h, x : x + w][:: -1 if flip_y else 1, :: -1 if flip_x else 1]
+        np.testing.assert_array_equal(result, part.transpose(2, 0, 1) if layout == "CHW" else part)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+def test_numbers_are_those_of_float32_rounded_once_more(kind):
+    picture = photo(33, 140, 3)
+    scale, bias = (1 / 58, 1 / 57, 1 / 60), (-2.1, -2.0, -1.8)
+    files = [psi.encode(picture), psi.encode(picture.astype(np.uint16) * 200)]
+    for file, values in zip(files, (picture, picture.astype(np.uint16) * 200), strict=True):
+        box = whole(file, x=2, width=131, flip_x=True)
+        (result,), _ = decoded([file], [box], "CHW", kind, scale, bias)
+        exact = values[:, 2:133][:, ::-1].transpose(2, 0, 1).astype(np.float32)
+        exact = exact * np.float32(scale)[:, None, None] + np.float32(bias)[:, None, None]
+        if kind == "bfloat16":
+            bits = exact.view(np.uint32)
+            exact = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        np.testing.assert_array_equal(result, exact.astype(result.dtype))
+
+
+def test_palettes_and_label_maps():
+    colours = GENERATOR.integers(0, 256, (9, 3), np.uint8)
+    picture = colours[GENERATOR.integers(0, 9, (50, 140)) // 3]
+    labels = GENERATOR.integers(0, 4, (50, 140), np.uint8).repeat(2, 0)
+    for array, layout in ((picture, "HWC"), (labels, "HW")):
+        files = [psi.encode(array, level=level) for level in ("fast", "dense", "max")]
+        results, status = decoded(files, [whole(file) for file in files], layout)
+        assert not status.any()
+        for result in results:
+            np.testing.assert_array_equal(result, array)
+
+
+def test_damage_is_a_status_and_never_an_access_that_is_not_allowed():
+    picture = photo(70, 150, 3)
+    refused = 0
+    for level in ("fast", "dense"):
+        good = np.frombuffer(psi.encode(picture, level=level), np.uint8)
+        payload = len(good) // 4
+        for number in range(24):
+            file = good.copy()
+            for at in GENERATOR.integers(payload, len(file), 1 + number % 3):
+                file[at] ^= 1 << GENERATOR.integers(8)
+            for verify in (True, False):  # run() fails where the kernels read or store what they must not
+                _, status = decoded([file.tobytes()], [whole(good.tobytes())], "CHW", verify=verify)
+                refused += int(status[0] != 0)
+                assert status[0] in (1, 4) or not verify
+    assert refused > 48

@@ -167,7 +167,7 @@ fn main() {
         NOTHING,
         &tiny_field,
         Format::Raw,
-        &[tiny.clone()],
+        std::slice::from_ref(&tiny),
     );
     time(
         "npy 32x32x3, nothing",

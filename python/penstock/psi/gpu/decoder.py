@@ -16,20 +16,18 @@ import numpy as np
 
 from penstock.errors import ChecksumError, DataError, DecodeError
 from penstock.psi.gpu.driver import JobRecord, kernel
+from penstock.psi.gpu.plan import PADDING, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.psi.gpu.plan import Plan
 
-PADDING = 64
-"""Bytes behind the last file on the device."""
-
 STATUS: dict[int, tuple[type[DataError], str]] = {
     1: (DecodeError, "a tile's place is outside of the file"),
-    2: (ChecksumError, "the bytes of a tile are not those that were written"),
-    3: (DecodeError, "the head of a tile makes no sense"),
-    4: (DecodeError, "a tile's stream does not end where it should"),
+    2: (DecodeError, "the head of a tile makes no sense"),
+    3: (DecodeError, "a tile's stream does not end where it should"),
+    4: (ChecksumError, "the bytes of a tile are not those that were written"),
 }
 """What the codes of kernels/picture.cuh mean."""
 
@@ -108,7 +106,7 @@ class Decoder:
         base = on_device.data_ptr()
         job = JobRecord(
             blob=files.data_ptr(),
-            blob_bytes=(files.numel() - PADDING) // 16 * 16,
+            blob_bytes=readable(files.numel() - PADDING),
             manifest=base,
             pictures=base,
             blocks=0,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ALIGN = 16
 """Files start at multiples of this in the blob."""
 
+PADDING = 64
+"""Bytes behind the last file that kernels may read."""
+
 NUMBERS = ("float16", "bfloat16", "float32")
 """Types that a kernel converts to; any other type of the output is that of the samples."""
 
@@ -125,6 +128,11 @@ def planned(
             for bits, channels, tables, plain, first, blocks in launches
         ),
     )
+
+
+def readable(nbytes: int) -> int:
+    """How far kernels load from files of that many bytes in all: whole units of :data:`ALIGN`, the last one into the padding."""
+    return -(-nbytes // ALIGN) * ALIGN
 
 
 def joined(files: Sequence[Buffer]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:

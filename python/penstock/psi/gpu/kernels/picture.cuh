@@ -43,9 +43,9 @@ struct Block {
 enum Status : u32 {
     FINE = 0,
     BAD_RANGE = 1,    // a tile's offsets point outside of the file
-    BAD_HASH = 2,     // a tile's bytes are not those that were written
-    BAD_HEAD = 3,     // a tile's head makes no sense
-    BAD_STREAM = 4,   // a tile's stream does not end where it should
+    BAD_HEAD = 2,     // a tile's head makes no sense
+    BAD_STREAM = 3,   // a tile's stream does not end where it should
+    BAD_HASH = 4,     // a tile's bytes are not those that were written: the cause of whatever else is wrong
 };
 
 struct Job {
