@@ -186,6 +186,7 @@ PSI_FN float multiply_add(float a, float b, float c) {
     volatile float product = a * b;
     return product + c;
 }
+PSI_FN float divide(float a, float b) { return a / b; }
 PSI_FN u32 half_bits(float value) {
     _Float16 half = (_Float16)value;
     u16 bits;

@@ -159,3 +159,15 @@ def test_damage_is_a_status_and_never_an_access_that_is_not_allowed():
                 refused += int(status[0] != 0)
                 assert status[0] in (1, 4) or not verify
     assert refused > 48
+
+
+def test_decimal_floats():
+    whole_numbers = GENERATOR.normal(0, 4000, (40, 140, 2)).round()
+    picture = (whole_numbers.astype(np.float32) / np.float32(100)).astype(np.float32)
+    picture[3, 5:9] = -0.0
+    files = [psi.encode(picture, level=level) for level in ("fast", "dense")]
+    assert len(files[0]) < picture.nbytes / 1.6, "it is found to be decimal"
+    results, status = decoded(files, [whole(file) for file in files], "HWC")
+    assert not status.any()
+    for result in results:
+        np.testing.assert_array_equal(result.view(np.uint32), picture.view(np.uint32))

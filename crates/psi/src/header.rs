@@ -133,7 +133,7 @@ pub(crate) const MOST_DECIMAL: u8 = 10;
 const MOST_WHOLE: f64 = 16_777_216.0;
 
 impl Order {
-    fn unit(self) -> f32 {
+    pub fn unit(self) -> f32 {
         const UNITS: [f32; MOST_DECIMAL as usize] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
         UNITS[usize::from(self.decimal.clamp(1, MOST_DECIMAL)) - 1]
     }

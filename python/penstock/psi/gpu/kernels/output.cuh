@@ -141,6 +141,13 @@ PSI_FN u32 sample_bits(u32 sample, u32 ordered) {
     }
 }
 
+// The bits of a float32 sample that is a whole number over a power of ten; -1 - m stands for minus m.
+PSI_FN u32 decimal_bits(u32 unit, u32 ordered) {
+    i32 value = (i32)(ordered ^ 0x80000000u);
+    i32 whole = value ^ (value >> 31);
+    return float_bits(divide((float)whole, as_float(unit))) | ((u32)value & 0x80000000u);
+}
+
 PSI_FN float sample_number(u32 sample, u32 bits) {
     switch (sample) {
         case I8: return (float)(i32)(signed char)bits;
@@ -186,7 +193,8 @@ PSI_FN void store_words(const Job& job, const Picture& picture, const Tile& tile
                 store_sample(job.out, at + c * picture.channel, picture.sample, bits, scale, bias);
             }
         } else {
-            u32 bits = sample_bits(picture.sample, (words[k] << picture.shift) + picture.offset);
+            u32 ordered = (words[k] << picture.shift) + picture.offset;
+            u32 bits = picture.unit ? decimal_bits(picture.unit, ordered) : sample_bits(picture.sample, ordered);
             float scale = PSI_NUMBERS ? job.scale[coded] : 1.0f, bias = PSI_NUMBERS ? job.bias[coded] : 0.0f;
             store_sample(job.out, at + coded * picture.channel, picture.sample, bits, scale, bias);
         }

@@ -63,6 +63,7 @@ PSI_FN float as_float(u32 bits) { return __uint_as_float(bits); }
 PSI_FN u32 float_bits(float value) { return __float_as_uint(value); }
 // Rounded after each operation, as the CPU does it: the same numbers on both.
 PSI_FN float multiply_add(float a, float b, float c) { return __fadd_rn(__fmul_rn(a, b), c); }
+PSI_FN float divide(float a, float b) { return __fdiv_rn(a, b); }
 // Two float16 or bfloat16, the first in the low half, rounded to nearest even.
 PSI_FN u32 pack_half(float first, float second) {
     u32 packed;
