@@ -112,6 +112,28 @@ pub fn manifest(
     Ok(Manifest { bytes, blocks_at, launches })
 }
 
+/// Compares the checksums of the tiles that `region` touches, without decoding them: the device need not.
+///
+/// # Errors
+/// What is wrong with the header or a tile, or [`Error::Request`] for a region outside of the image.
+pub fn verify(file: &[u8], region: Region) -> Result<()> {
+    let header = Header::parse(file)?;
+    region.check(&header.info)?;
+    let grid = header.grid();
+    let along =
+        |start: u32, size: u32, tile: usize| start as usize / tile..(start as usize + size as usize).div_ceil(tile);
+    for slice in region.z as usize..(region.z + region.depth) as usize {
+        for group in 0..grid.groups {
+            for row in along(region.y, region.height, grid.tile_height) {
+                for column in along(region.x, region.width, grid.tile_width) {
+                    header.tile(grid.place(slice, group, row, column).index, true)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kind {
     bits: u32,

@@ -25,7 +25,6 @@ mod encode;
 mod error;
 mod hash;
 mod header;
-mod layout;
 mod predict;
 mod rans;
 mod simd;
@@ -43,5 +42,4 @@ pub use decode::{decode, decode_region, info, metadata, Backend, DecodeOptions, 
 pub use encode::{encode, Image, Level, Options};
 pub use error::{Error, Result};
 pub use header::{Info, SampleType};
-pub use layout::{layout, Layout};
 pub use store::{Region, Strides};

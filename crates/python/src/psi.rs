@@ -318,50 +318,10 @@ fn psi_metadata<'py>(py: Python<'py>, file: &Bound<'py, PyAny>) -> PyResult<Boun
     Ok(PyBytes::new(py, metadata))
 }
 
-/// Where everything lies in the file, checked: what a decoder on a GPU needs. See `psi::Layout` for the words.
-#[pyfunction]
-fn psi_layout<'py>(py: Python<'py>, file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let file = File::get(file)?;
-    let layout = py
-        .detach(|| psi::layout(file.bytes()))
-        .map_err(|error| failure(error, 0))?;
-    fn words<'py, const N: usize>(
-        py: Python<'py>,
-        values: impl Iterator<Item = [u8; N]>,
-    ) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &values.flatten().collect::<Vec<u8>>())
-    }
-    let row = describe(py, &layout.info)?;
-    row.set_item("coded_bits", layout.coded_bits)?;
-    row.set_item("offset", layout.offset)?;
-    row.set_item("shift", layout.shift)?;
-    row.set_item("coded_channels", layout.coded_channels)?;
-    row.set_item("grid", layout.grid)?;
-    row.set_item("palette_bytes", PyBytes::new(py, layout.palette))?;
-    row.set_item("tables", PyBytes::new(py, layout.tables))?;
-    row.set_item("tables_start", layout.tables_start)?;
-    row.set_item(
-        "slots",
-        words(py, layout.slots.iter().map(|word| word.to_ne_bytes())),
-    )?;
-    row.set_item("of_context", PyBytes::new(py, &layout.of_context))?;
-    row.set_item("payload", layout.payload)?;
-    row.set_item(
-        "tile_offsets",
-        words(py, layout.tile_offsets.iter().map(|at| at.to_ne_bytes())),
-    )?;
-    row.set_item(
-        "tile_hashes",
-        words(py, layout.tile_hashes.iter().map(|hash| hash.to_ne_bytes())),
-    )?;
-    Ok(row)
-}
-
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CodecFailure", module.py().get_type::<CodecFailure>())?;
     module.add_function(wrap_pyfunction!(psi_encode, module)?)?;
     module.add_function(wrap_pyfunction!(psi_decode, module)?)?;
     module.add_function(wrap_pyfunction!(psi_info, module)?)?;
-    module.add_function(wrap_pyfunction!(psi_metadata, module)?)?;
-    module.add_function(wrap_pyfunction!(psi_layout, module)?)
+    module.add_function(wrap_pyfunction!(psi_metadata, module)?)
 }

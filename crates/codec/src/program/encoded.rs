@@ -157,7 +157,7 @@ impl Program {
             height: way.decoded.h as u32,
             depth: 1,
         };
-        psi::Layout::verify(file, area).map_err(|error| malformed(error.to_string()))?;
+        psi::device::verify(file, area).map_err(|error| malformed(error.to_string()))?;
         let (out_w, out_h) = plan.size();
         let words = [
             VERSION,

@@ -92,6 +92,12 @@ def _requests(
     return requests
 
 
+def _planned(encoded: Encoded, requests: npt.NDArray[np.int64], kind: str, itemsize: int) -> Plan:
+    return planned(
+        encoded.data, requests, kind, itemsize, name=lambda number: f"sample {int(encoded.ids[number])}"
+    )
+
+
 def _run(decoder: Decoder, encoded: Encoded, plan: Plan, out: Any, factors: Any = None) -> None:
     import torch
 
@@ -154,12 +160,8 @@ def _stored(decoder: Decoder, encoded: Encoded) -> Any:
     name = encoded.finish.dtype or stored
     numbers = name in NUMBERS and name != stored
     dtype = getattr(torch, name)
-    plan = planned(
-        encoded.data,
-        _requests(encoded, starts, strides, mirrored=True),
-        name if numbers else "bits",
-        dtype.itemsize,
-    )
+    requests = _requests(encoded, starts, strides, mirrored=True)
+    plan = _planned(encoded, requests, name if numbers else "bits", dtype.itemsize)
     out = torch.empty(shape, dtype=dtype, device=decoder.device)
     factors = _on_device(decoder, *encoded.finish.affine(stored, channels)) if numbers else None
     _run(decoder, encoded, plan, out, factors)
@@ -205,7 +207,7 @@ def _resampled(decoder: Decoder, encoded: Encoded) -> Any:
     high, wide = int(records["h"].max()), -(-int(records["w"].max()) // 8) * 8
     strides = (wide, 1, wide * high)
     starts = np.arange(count, dtype=np.int64) * (channels * high * wide)
-    plan = planned(encoded.data, _requests(encoded, starts, strides, mirrored=False), "float16", 2)
+    plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float16", 2)
     # What lies outside of a box is multiplied by 0: it must be a number.
     boxes = torch.zeros((count, channels * high, wide), dtype=torch.float16, device=decoder.device)
     geometry = np.stack([records[name].astype(np.float32) for name in (
@@ -280,7 +282,7 @@ def _followed(decoder: Decoder, encoded: Encoded) -> Any:
         counts = -(-(width * height * channels) // 16) * 16
         starts = np.cumsum(counts) - counts
         requests = _requests(some, starts, (width * channels, channels, 1), mirrored=False)
-        plan = planned(some.data, requests, "bits", dtype.itemsize)
+        plan = _planned(some, requests, "bits", dtype.itemsize)
         out = torch.empty(int(counts.sum()), dtype=dtype, device=decoder.device)
         _run(decoder, some, plan, out)
         for slot, start, h, w, c in zip(slots.tolist(), starts, height, width, channels, strict=True):
