@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.psi.gpu.bindings import bindings
 
 if TYPE_CHECKING:
     from penstock.psi.gpu.variants import Variant
@@ -26,7 +26,7 @@ def machine_code(variant: Variant, architecture: str, folder: Path | None = None
     ``folder``: where it is kept; default: ``kernels`` in ``$PENSTOCK_CACHE`` or the user's cache. A folder that
     cannot be written to only costs the time to compile.
     """
-    nvrtc = _nvrtc()
+    nvrtc = bindings("nvrtc")
     path = (folder or cache_folder()) / f"{_name(variant, architecture, nvrtc)}.cubin"
     kept = _read(path)
     if kept is None:
@@ -39,7 +39,7 @@ def compile_kernel(variant: Variant, architecture: str) -> bytes:
     """Compiles ``variant``. RuntimeError with the compiler's own words where that fails: a bug in penstock."""
     from penstock.psi.gpu.variants import sources
 
-    nvrtc = _nvrtc()
+    nvrtc = bindings("nvrtc")
     files = dict(sources())
     main = files.pop("decode.cu").encode()
     names = [name.encode() for name in files]
@@ -69,17 +69,6 @@ def cache_folder() -> Path:
     from penstock.sources.cache import cache_folder as of_user
 
     return of_user() / "kernels"
-
-
-def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
-    except ImportError:
-        raise PenstockError(
-            "decoding PSI on a GPU needs the package cuda-bindings, which comes with torch's CUDA builds: "
-            "pip install cuda-bindings"
-        ) from None
-    return nvrtc
 
 
 def _checked(nvrtc: Any, result: tuple[Any, ...], what: str) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.psi.gpu.bindings import bindings
 from penstock.psi.gpu.compiler import machine_code
 from penstock.psi.gpu.variants import WARPS
 
@@ -42,7 +42,7 @@ class Kernel:
 
     def launch(self, job: JobRecord, blocks: int, stream: int) -> None:
         """Enqueues ``blocks`` blocks on ``stream``; returns at once."""
-        cuda = _driver()
+        cuda = bindings("driver")
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(job))
         _checked(
             cuda,
@@ -70,7 +70,7 @@ def kernel(variant: Variant, device: int) -> Kernel:
 
     major, minor = torch.cuda.get_device_capability(device)
     code = machine_code(variant, f"sm_{major}{minor}")
-    cuda = _driver()
+    cuda = bindings("driver")
     with torch.cuda.device(device):
         torch.cuda.current_stream().synchronize()  # makes torch's context the current one
         module = _checked(cuda, cuda.cuModuleLoadData(code), "load a kernel")[0]
@@ -82,17 +82,6 @@ def kernel(variant: Variant, device: int) -> Kernel:
             "reserve the kernel's shared memory",
         )
     return Kernel(function, variant.shared_bytes, module)
-
-
-def _driver() -> Any:
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        raise PenstockError(
-            "decoding PSI on a GPU needs the package cuda-bindings, which comes with torch's CUDA builds: "
-            "pip install cuda-bindings"
-        ) from None
-    return driver
 
 
 def _checked(cuda: Any, result: tuple[Any, ...], what: str) -> tuple[Any, ...]:
