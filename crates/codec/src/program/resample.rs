@@ -1,5 +1,5 @@
-//! Antialiased resampling as Pillow does it: a filter that widens with the reduction, horizontally first,
-//! rounded and clipped between the two passes.
+//! Antialiased resampling as Pillow does it: a filter that widens with the reduction, horizontally first (but see
+//! [`down_first`]), rounded and clipped between the two passes.
 //!
 //! 8-bit pixels are summed in 16 bits: a pixel stands at 7 fractional bits, a weight at 14, and each product is
 //! rounded to 6 bits, so that the sum of up to [`MOST_TAPS`] is off by less than half a level. The plain path
@@ -80,6 +80,11 @@ struct Line {
     scale: f64,
     outputs: usize,
     inputs: usize,
+}
+
+/// Whether the vertical pass comes first, as with Pillow where it takes rows away and the other adds columns.
+fn down_first(across: &Line, down: &Line) -> bool {
+    down.scale > 1.0 && across.scale < 1.0
 }
 
 impl Taps {
@@ -288,6 +293,10 @@ impl Resampler {
             return false;
         }
         let (across, down) = task.lines();
+        // Only where a filter overshoots does it show which pass was first.
+        if task.interpolation == Interpolation::Bicubic && down_first(&across, &down) {
+            return false;
+        }
         self.across.fill(&across, task.interpolation);
         self.down.fill(&down, task.interpolation);
         if self.across.most > MOST_TAPS || self.down.most > MOST_TAPS {
@@ -373,6 +382,35 @@ impl Resampler {
         self.across.fill(&across, task.interpolation);
         self.down.fill(&down, task.interpolation);
         self.between.clear();
+        let row = across.outputs * channels;
+        if down_first(&across, &down) {
+            let wide = across.inputs * channels;
+            for (first, weights) in self.down.iter() {
+                for at in 0..wide {
+                    let column = (first * wide + at..).step_by(wide);
+                    let sum = weights
+                        .iter()
+                        .zip(column)
+                        .map(|(weight, at)| read(at) * weight)
+                        .sum();
+                    self.between.push(settle(sum));
+                }
+            }
+            for (y, line) in self.between.chunks_exact(wide).enumerate() {
+                for (x, (first, weights)) in self.across.iter().enumerate() {
+                    for channel in 0..channels {
+                        let pixels = line[first * channels + channel..].iter().step_by(channels);
+                        let sum = weights
+                            .iter()
+                            .zip(pixels)
+                            .map(|(weight, value)| weight * value)
+                            .sum();
+                        write(y * row + x * channels + channel, settle(sum));
+                    }
+                }
+            }
+            return;
+        }
         for y in 0..down.inputs {
             for (first, weights) in self.across.iter() {
                 for channel in 0..channels {
@@ -386,7 +424,6 @@ impl Resampler {
                 }
             }
         }
-        let row = across.outputs * channels;
         for (y, (first, weights)) in self.down.iter().enumerate() {
             for at in 0..row {
                 let column = self.between[first * row + at..].iter().step_by(row);
