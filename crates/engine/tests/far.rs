@@ -282,7 +282,7 @@ fn what_was_discarded_never_comes_and_the_next_steps_do() {
     let store = Arc::new(Scripted::default());
     let pipeline = pipeline(&store, Order::Arrival { displacement: 3 });
     for round in 0..20u64 {
-        let first = round * 40;
+        let first = 500 + round * 24; // 404 is not there
         store.hold(first + 3);
         (0..3).for_each(|n| {
             pipeline
