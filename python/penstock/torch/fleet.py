@@ -102,13 +102,21 @@ class Fleet:
             return
         self._poll.modify(channel.fileno(), select.POLLIN | (select.POLLOUT if seat.outbox else 0))
 
-    def listen(self, deadline: float, take: Callable[[Seat, Any, int], None]) -> bool:
+    def listen(
+        self,
+        deadline: float,
+        take: Callable[[Seat, Any, int], None],
+        check: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Wait until something came, and ``take`` all that did; False if nothing came until ``deadline``.
+
+        ``check`` is called between waits, where nothing has been taken that could be lost.
 
         WorkerDiedError if a worker ended that still owes something, after all that it had sent was taken.
         """
         while True:
             ready = self._poll.poll(max(0.0, min(SIGNAL_S, deadline - monotonic())) * 1000)
+            check()
             came = False
             for descriptor in {id(self._by_descriptor[fd]): fd for fd, _ in ready}.values():
                 seat = self._by_descriptor[descriptor]

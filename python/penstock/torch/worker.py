@@ -7,6 +7,7 @@ twice at once. The worker lives as long as its channel and its parent do.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import select
@@ -103,6 +104,8 @@ class End:
 
 def main(spec: Spec, sock: socket.socket, note: Any) -> None:
     """Run a worker (the target of its process)."""
+    # What a fork brought along is the parent's to finalize: collected here, in the middle of an import, it can break that.
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which decides
     for stranger in spec.strangers:
         stranger.close()

@@ -22,6 +22,7 @@ from penstock.torch.failures import DEADLINE, late
 from penstock.torch.fetching import length_of
 from penstock.torch.fleet import Fleet, Seat
 from penstock.torch.inprocess import AHEAD_BYTES
+from penstock.torch.interrupts import Held
 from penstock.torch.progress import WorkerProgress
 from penstock.torch.worker import Reply, Request, Restart, Spec
 
@@ -59,6 +60,8 @@ class WorkerEpoch(Epoch):
         self._finalizer = weakref.finalize(self, _close, self._fleet, self._pinner)
         self._clear()
         self._turn = self.progress.turn if self.iterable else 0
+        self._kept: tuple[Reply, Seat] | None = None
+        self._held = Held()
         self._deal()
 
     @property
@@ -75,6 +78,7 @@ class WorkerEpoch(Epoch):
         self.progress.workers = [WorkerProgress() for _ in range(self._count)]
         self._clear()
         self._turn = 0
+        self._kept = None
         for seat in self._fleet.seats:
             seat.owed.clear()
             seat.asked, seat.ended = 0, False
@@ -159,20 +163,31 @@ class WorkerEpoch(Epoch):
 
     def _next(self) -> Any:
         self._refuse_fork()
-        if self._closed:
-            self._finish()
-        deadline = monotonic() + self._timeout
-        reply, seat = self._next_iterable(deadline) if self.iterable else self._next_map(deadline)
-        self._deal()
+        if self._kept is None:
+            if self._closed:
+                self._finish()
+            deadline = monotonic() + self._timeout
+            with Held() as self._held:
+                # Kept until it is given out: an interrupt from here on finds it at the next call.
+                self._kept = self._next_iterable(deadline) if self.iterable else self._next_map(deadline)
+                self._deal()
+        data = self._unpacked(*self._kept)
+        self._kept = None
+        return data
+
+    def _unpacked(self, reply: Reply, seat: Seat) -> Any:
         if reply.error is not None:
+            self._kept = None
             reply.error.reraise()
         if self._pinner is None:
             return reply.data
         key = reply.number * self._count + seat.id if self.iterable else reply.number
         try:
-            return self._pinning.pop(key).result(max(0.0, deadline - monotonic()))
+            data = self._pinning[key].result(self._timeout)
         except FutureTimeoutError:
             raise late(self._timeout, "the pinning thread", f"batch {reply.number} is being pinned") from None
+        del self._pinning[key]
+        return data
 
     def _next_map(self, deadline: float) -> tuple[Reply, Seat]:
         assert self._indices is not None  # noqa: S101 - a map-style dataset has indices
@@ -227,7 +242,7 @@ class WorkerEpoch(Epoch):
         if seat.gone:
             self._fleet.close()
             raise self._fleet.obituary(seat)
-        if not self._fleet.listen(deadline, self._take):
+        if not self._fleet.listen(deadline, self._take, self._held.check):
             raise late(self._timeout, seat.name, self._fleet.debts(seat, number, self._take))
 
     def _end(self) -> NoReturn:
