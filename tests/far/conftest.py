@@ -39,8 +39,12 @@ class Bucket:
             store.put(key, data)
 
     def put_tree(self, root: Path, prefix: str = "") -> str:
-        """Upload all files of a folder; gives the URI that they lie below."""
-        files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+        """Upload the files of a folder, but for hidden ones (an index); gives the URI that they lie below."""
+        files = {
+            path.relative_to(root).as_posix(): path
+            for path in root.rglob("*")
+            if path.is_file() and not path.name.startswith(".")
+        }
         self.put({f"{prefix}{name}": path.read_bytes() for name, path in files.items()})
         return f"{self.uri}/{prefix}".rstrip("/")
 
