@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,10 @@ from tests.support import encoded, picture
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and every process that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,15 @@ the output of ``out_w`` by ``out_h``; ``flip_x``, ``flip_y``: whether the whole 
 of the window, in units of the stored type.
 """
 
+
+def lowered_first(records: npt.NDArray[np.void] | np.void) -> npt.NDArray[np.bool_]:
+    """Whether rows are resampled before columns: where the filter overshoots it shows, as with Pillow 13."""
+    columns = records["w"].astype(np.int64) - records["resized_w"]
+    rows = records["h"].astype(np.int64) - records["resized_h"]
+    found: npt.NDArray[np.bool_] = (records["interpolation"] == 3) & (rows > 0) & (rows > 2 * columns)
+    return found
+
+
 SAMPLE_TYPES = ("uint8", "int8", "uint16", "int16", "float16", "float32", "uint32", "int32")
 _UNITS = {
     "uint8": 255.0,

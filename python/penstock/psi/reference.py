@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from penstock.psi.decoding import decode
+from penstock.psi.encoded import lowered_first
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +99,10 @@ def resized(pixels: torch.Tensor, record: np.void) -> torch.Tensor:
         values = rounded_to(torch.cat((values[..., :-1] * alpha, values[..., -1:]), -1), pixels.dtype)
     across = weights(pixels.shape[1], width, kind).to(pixels.device)
     down = weights(pixels.shape[0], height, kind).to(pixels.device)
-    values = rounded_to(torch.einsum("ow,hwc->hoc", across, values), pixels.dtype)
-    values = rounded_to(torch.einsum("oh,hwc->owc", down, values), pixels.dtype)
+    passes = [("ow,hwc->hoc", across), ("oh,hwc->owc", down)]
+    for way, taps in reversed(passes) if lowered_first(record) else passes:
+        values = clipped(torch.einsum(way, taps, values), pixels.dtype)
+    values = rounded_to(values, pixels.dtype)
     if with_alpha:
         alpha = values[..., -1:] / full
         colour = torch.where(alpha > 0, values[..., :-1] / alpha, 0.0)
@@ -107,12 +110,17 @@ def resized(pixels: torch.Tensor, record: np.void) -> torch.Tensor:
     return values.to(pixels.dtype)
 
 
-def rounded_to(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Rounded and clipped to what an integer type holds; floats stay."""
+def clipped(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Clipped to what an integer type holds; floats stay."""
     if dtype.is_floating_point:
         return values
     limits = torch.iinfo(dtype)
-    return values.round().clamp(limits.min, limits.max)
+    return values.clamp(limits.min, limits.max)
+
+
+def rounded_to(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Rounded and clipped to what an integer type holds; floats stay."""
+    return values if dtype.is_floating_point else clipped(values.round(), dtype)
 
 
 def weights(inputs: int, outputs: int, kind: int) -> Any:

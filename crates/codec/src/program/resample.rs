@@ -1,8 +1,9 @@
 //! Antialiased resampling as Pillow does it: a filter that widens with the reduction, horizontally first (but see
-//! [`down_first`]), rounded and clipped between the two passes.
+//! [`Task::down_first`]), clipped between the two passes. Pillow rounds there as well; since what is summed here keeps its
+//! fraction, the results are less than a level apart before they are rounded, and at most one after.
 //!
 //! 8-bit pixels are summed in 16 bits: a pixel stands at 7 fractional bits, a weight at 14, and each product is
-//! rounded to 6 bits, so that the sum of up to [`MOST_TAPS`] is off by less than half a level. The plain path
+//! rounded to 6 bits, so that the sum of up to [`MOST_TAPS`] is off by far less than half a level. The plain path
 //! and the vectors of [`super::resample_simd`] do the same arithmetic and give the same bits. Other pixels, and
 //! larger reductions, are summed in floats.
 
@@ -48,8 +49,12 @@ fn weight(interpolation: Interpolation, x: f64) -> f64 {
 pub(crate) struct Resampler {
     across: Taps,
     down: Taps,
-    /// 8-bit pixels after the horizontal pass, plane by plane.
-    planes: Vec<u8>,
+    /// 8-bit pixels after the horizontal pass, plane by plane, at 7 fractional bits.
+    planes: Vec<i16>,
+    /// The same after the vertical pass, where that one is first.
+    lowered: Vec<i16>,
+    /// The planes are the result.
+    lowered_first: bool,
     /// Rows of each plane.
     rows: usize,
     /// A row that is ready.
@@ -80,11 +85,6 @@ struct Line {
     scale: f64,
     outputs: usize,
     inputs: usize,
-}
-
-/// Whether the vertical pass comes first, as with Pillow where it takes rows away and the other adds columns.
-fn down_first(across: &Line, down: &Line) -> bool {
-    down.scale > 1.0 && across.scale < 1.0
 }
 
 impl Taps {
@@ -159,10 +159,39 @@ fn normalisation(sum: f64) -> f64 {
     }
 }
 
-/// One product: a byte at 7 fractional bits times a weight at 14, rounded to 6.
+/// A byte or a value between the passes.
+pub(super) trait Value: Copy {
+    /// At 7 fractional bits.
+    fn raised(self) -> i32;
+}
+
+impl Value for u8 {
+    #[inline(always)]
+    fn raised(self) -> i32 {
+        i32::from(self) << 7
+    }
+}
+
+impl Value for i16 {
+    #[inline(always)]
+    fn raised(self) -> i32 {
+        i32::from(self)
+    }
+}
+
+/// One product: a value at 7 fractional bits times a weight at 14, rounded to 6.
 #[inline(always)]
-fn product(value: u8, weight: i16) -> i32 {
-    ((i32::from(value) << 7) * i32::from(weight) + 0x4000) >> 15
+fn product(value: impl Value, weight: i16) -> i32 {
+    (value.raised() * i32::from(weight) + 0x4000) >> 15
+}
+
+/// The largest sum that is kept between the passes: white.
+pub(super) const WHITE: i16 = 255 << 6;
+
+/// From 6 fractional bits to 7, clipped.
+#[inline(always)]
+fn keep(sum: i32) -> i16 {
+    (sum.clamp(0, i32::from(WHITE)) << 1) as i16
 }
 
 /// From 6 fractional bits to a byte.
@@ -184,6 +213,17 @@ pub(crate) struct Task<'a> {
 }
 
 impl Task<'_> {
+    /// Whether the vertical pass comes first, as with Pillow 13: where it takes rows away, and more than twice as many
+    /// as the other takes columns.
+    fn down_first(&self) -> bool {
+        let less = |input: usize, full: usize| input as i64 - full as i64;
+        let (columns, rows) = (
+            less(self.stage.input.0, self.stage.full.0),
+            less(self.stage.input.1, self.stage.full.1),
+        );
+        rows > 0 && rows > 2 * columns
+    }
+
     fn lines(&self) -> (Line, Line) {
         let (stage, size) = (self.stage, self.size);
         let line = |input: usize,
@@ -254,14 +294,16 @@ impl Resampler {
             DType::U8 => self.plain(
                 task,
                 |at| f32::from(source[at]),
-                |value| value.round().clamp(0.0, 255.0),
-                |at, value| out[at] = value as u8,
+                |value| value.clamp(0.0, 255.0),
+                |at, value| out[at] = value.round() as u8,
             ),
             DType::U16 => self.plain(
                 task,
                 |at| f32::from(u16::from_le_bytes([source[2 * at], source[2 * at + 1]])),
-                |value| value.round().clamp(0.0, 65_535.0),
-                |at, value| out[2 * at..2 * at + 2].copy_from_slice(&(value as u16).to_le_bytes()),
+                |value| value.clamp(0.0, 65_535.0),
+                |at, value| {
+                    out[2 * at..2 * at + 2].copy_from_slice(&(value.round() as u16).to_le_bytes())
+                },
             ),
             DType::F32 => self.plain(
                 task,
@@ -286,17 +328,13 @@ impl Resampler {
         Ok(())
     }
 
-    /// The horizontal pass for 8-bit pixels; false if they must be summed in floats. [`Resampler::plane_row`] then
-    /// gives the rows of the result, channel by channel.
+    /// The passes up to the horizontal one, for 8-bit pixels; false if they must be summed in floats.
+    /// [`Resampler::plane_row`] then gives the rows of the result, channel by channel.
     pub fn begin_planes(&mut self, task: &Task<'_>) -> bool {
         if task.pixel.dtype != DType::U8 || task.interpolation == Interpolation::Nearest {
             return false;
         }
         let (across, down) = task.lines();
-        // Only where a filter overshoots does it show which pass was first.
-        if task.interpolation == Interpolation::Bicubic && down_first(&across, &down) {
-            return false;
-        }
         self.across.fill(&across, task.interpolation);
         self.down.fill(&down, task.interpolation);
         if self.across.most > MOST_TAPS || self.down.most > MOST_TAPS {
@@ -309,41 +347,50 @@ impl Resampler {
         } else {
             task.source
         };
-        let (width, rows) = (across.outputs, down.inputs);
-        let length = width * rows * channels;
-        self.rows = rows;
+        // Only where a filter overshoots does it show which pass was first.
+        self.lowered_first = task.interpolation == Interpolation::Bicubic && task.down_first();
+        let (width, stride) = (across.outputs, across.inputs * channels);
+        self.rows = if self.lowered_first {
+            self.lowered.resize(down.outputs * stride, 0);
+            for (line, (first, weights)) in
+                self.lowered.chunks_exact_mut(stride).zip(self.down.fixed())
+            {
+                let source = &source[first * stride..][..weights.len() * stride];
+                if !simd::lower(source, weights, line) {
+                    sum_rows(source, weights, line, keep);
+                }
+            }
+            down.outputs
+        } else {
+            down.inputs
+        };
+        let length = width * self.rows * channels;
         // The planes of one huge picture are not kept.
-        if self.planes.len() > (16 << 20) && length < self.planes.len() / 4 {
+        if self.planes.len() > (8 << 20) && length < self.planes.len() / 4 {
             self.planes = Vec::new();
         }
         if self.planes.len() < length {
             self.planes.resize(length, 0);
         }
         let planes = &mut self.planes[..length];
-        if simd::across(
-            source,
-            across.inputs,
+        let shape = simd::Shape {
+            inputs: across.inputs,
             channels,
-            &self.across,
             width,
-            rows,
-            planes,
-            &mut self.turned,
-        ) {
-            return true;
-        }
-        for (y, row) in source.chunks_exact(across.inputs * channels).enumerate() {
-            for (x, (first, weights)) in self.across.fixed().enumerate() {
-                for channel in 0..channels {
-                    let values = row[first * channels + channel..].iter().step_by(channels);
-                    let sum = weights
-                        .iter()
-                        .zip(values)
-                        .map(|(&weight, &value)| product(value, weight))
-                        .sum();
-                    planes[(channel * rows + y) * width + x] = settle(sum);
-                }
+            rows: self.rows,
+        };
+        if self.lowered_first {
+            if !simd::across(
+                &self.lowered,
+                &shape,
+                &self.across,
+                planes,
+                &mut self.turned,
+            ) {
+                sum_columns(&self.lowered, &shape, &self.across, planes);
             }
+        } else if !simd::across(source, &shape, &self.across, planes, &mut self.turned) {
+            sum_columns(source, &shape, &self.across, planes);
         }
         true
     }
@@ -351,30 +398,27 @@ impl Resampler {
     /// Row `y` of a channel, after [`Resampler::begin_planes`].
     pub fn plane_row(&self, channel: usize, y: usize, out: &mut [u8]) {
         let width = out.len();
-        let (first, span) = &self.down.spans[y];
-        let weights = &self.down.fixed[span.clone()];
-        let source = &self.planes[(channel * self.rows + first) * width..][..weights.len() * width];
-        if simd::down(source, weights, out) {
+        let plane = &self.planes[channel * self.rows * width..][..self.rows * width];
+        if self.lowered_first {
+            for (byte, &value) in out.iter_mut().zip(&plane[y * width..]) {
+                *byte = ((value + 64) >> 7) as u8;
+            }
             return;
         }
-        for (x, value) in out.iter_mut().enumerate() {
-            let column = source[x..].iter().step_by(width);
-            *value = settle(
-                weights
-                    .iter()
-                    .zip(column)
-                    .map(|(&weight, &value)| product(value, weight))
-                    .sum(),
-            );
+        let (first, span) = &self.down.spans[y];
+        let weights = &self.down.fixed[span.clone()];
+        let source = &plane[first * width..][..weights.len() * width];
+        if !simd::down(source, weights, out) {
+            sum_rows(source, weights, out, settle);
         }
     }
 
-    /// In floats: any type, any reduction. `settle` is what happens to a value between the passes and at the end.
+    /// In floats: any type, any reduction. `clip` is what happens to a value after each of the passes.
     fn plain(
         &mut self,
         task: &Task<'_>,
         read: impl Fn(usize) -> f32,
-        settle: impl Fn(f32) -> f32,
+        clip: impl Fn(f32) -> f32,
         mut write: impl FnMut(usize, f32),
     ) {
         let (across, down) = task.lines();
@@ -383,7 +427,7 @@ impl Resampler {
         self.down.fill(&down, task.interpolation);
         self.between.clear();
         let row = across.outputs * channels;
-        if down_first(&across, &down) {
+        if task.down_first() {
             let wide = across.inputs * channels;
             for (first, weights) in self.down.iter() {
                 for at in 0..wide {
@@ -393,7 +437,7 @@ impl Resampler {
                         .zip(column)
                         .map(|(weight, at)| read(at) * weight)
                         .sum();
-                    self.between.push(settle(sum));
+                    self.between.push(clip(sum));
                 }
             }
             for (y, line) in self.between.chunks_exact(wide).enumerate() {
@@ -405,7 +449,7 @@ impl Resampler {
                             .zip(pixels)
                             .map(|(weight, value)| weight * value)
                             .sum();
-                        write(y * row + x * channels + channel, settle(sum));
+                        write(y * row + x * channels + channel, clip(sum));
                     }
                 }
             }
@@ -420,7 +464,7 @@ impl Resampler {
                         .enumerate()
                         .map(|(tap, weight)| read(at + tap * channels) * weight)
                         .sum();
-                    self.between.push(settle(sum));
+                    self.between.push(clip(sum));
                 }
             }
         }
@@ -429,7 +473,7 @@ impl Resampler {
                 let column = self.between[first * row + at..].iter().step_by(row);
                 write(
                     y * row + at,
-                    settle(
+                    clip(
                         weights
                             .iter()
                             .zip(column)
@@ -437,6 +481,42 @@ impl Resampler {
                             .sum(),
                     ),
                 );
+            }
+        }
+    }
+}
+
+/// One row of the vertical pass: as many rows of `source` as there are weights, summed.
+fn sum_rows<V: Value, T>(source: &[V], weights: &[i16], out: &mut [T], end: impl Fn(i32) -> T) {
+    let width = out.len();
+    for (x, value) in out.iter_mut().enumerate() {
+        let column = source[x..].iter().step_by(width);
+        *value = end(weights
+            .iter()
+            .zip(column)
+            .map(|(&weight, &value)| product(value, weight))
+            .sum());
+    }
+}
+
+/// The horizontal pass.
+fn sum_columns<V: Value>(source: &[V], shape: &simd::Shape, taps: &Taps, planes: &mut [i16]) {
+    let &simd::Shape {
+        inputs,
+        channels,
+        width,
+        rows,
+    } = shape;
+    for (y, row) in source.chunks_exact(inputs * channels).enumerate() {
+        for (x, (first, weights)) in taps.fixed().enumerate() {
+            for channel in 0..channels {
+                let values = row[first * channels + channel..].iter().step_by(channels);
+                let sum = weights
+                    .iter()
+                    .zip(values)
+                    .map(|(&weight, &value)| product(value, weight))
+                    .sum();
+                planes[(channel * rows + y) * width + x] = keep(sum);
             }
         }
     }

@@ -4,14 +4,48 @@
 //! product; the results are turned back into planes. Vertically, a tap is a load of 16 neighbours. The sums are
 //! those of the plain path, bit for bit.
 
-use super::resample::Taps;
+use super::resample::{Taps, Value};
 
-/// Sixteen rows on their side, at 7 fractional bits, and what is made of them.
+/// Sixteen rows on their side, and what is made of them, at 7 fractional bits.
 #[derive(Default)]
 pub(super) struct Turned {
     columns: Vec<i16>,
-    made: Vec<u8>,
+    made: Vec<i16>,
 }
+
+/// What the horizontal pass goes over: `rows` of `inputs` pixels, to planes of `width`.
+pub(super) struct Shape {
+    pub inputs: usize,
+    pub channels: usize,
+    pub width: usize,
+    pub rows: usize,
+}
+
+/// What rows can be turned from.
+pub(super) trait Turn: Value {
+    /// SAFETY: needs AVX2, `stride` of at least 32, `rows` rows in `source`, 16 values for each of `stride` in `columns`.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn turn(source: &[Self], stride: usize, block: usize, rows: usize, columns: &mut [i16]);
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Turn for u8 {
+    unsafe fn turn(source: &[u8], stride: usize, block: usize, rows: usize, columns: &mut [i16]) {
+        // SAFETY: as promised by the caller.
+        unsafe { avx2::turn_bytes(source, stride, block, rows, columns) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Turn for i16 {
+    unsafe fn turn(source: &[i16], stride: usize, block: usize, rows: usize, columns: &mut [i16]) {
+        // SAFETY: as promised by the caller.
+        unsafe { avx2::turn_values(source, stride, block, rows, columns) }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl<V: Value> Turn for V {}
 
 /// Rows a block.
 const ROWS: usize = 16;
@@ -26,18 +60,20 @@ fn available() -> bool {
     false
 }
 
-/// The horizontal pass of `rows` rows of `inputs` pixels into planes of `width`; false if the plain path must.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn across(
-    source: &[u8],
-    inputs: usize,
-    channels: usize,
+/// The horizontal pass; false if the plain path must.
+pub(super) fn across<V: Turn>(
+    source: &[V],
+    shape: &Shape,
     taps: &Taps,
-    width: usize,
-    rows: usize,
-    planes: &mut [u8],
+    planes: &mut [i16],
     turned: &mut Turned,
 ) -> bool {
+    let &Shape {
+        inputs,
+        channels,
+        width,
+        rows,
+    } = shape;
     let stride = inputs * channels;
     if !available() || stride < NARROWEST || width < NARROWEST {
         return false;
@@ -57,7 +93,7 @@ pub(super) fn across(
     for block in (0..rows).step_by(ROWS) {
         // SAFETY: AVX2 is there, and the lengths were checked.
         unsafe {
-            avx2::turn(source, stride, block, rows, &mut turned.columns);
+            V::turn(source, stride, block, rows, &mut turned.columns);
             avx2::filter(&turned.columns, channels, taps, &mut turned.made);
             avx2::turn_back(&turned.made, channels, width, block, rows, planes);
         }
@@ -66,7 +102,7 @@ pub(super) fn across(
 }
 
 /// The vertical pass: the weighted sum of the rows that follow each other in `source`; false if the plain path must.
-pub(super) fn down(source: &[u8], weights: &[i16], out: &mut [u8]) -> bool {
+pub(super) fn down(source: &[i16], weights: &[i16], out: &mut [u8]) -> bool {
     if !available() || out.len() < NARROWEST {
         return false;
     }
@@ -75,6 +111,20 @@ pub(super) fn down(source: &[u8], weights: &[i16], out: &mut [u8]) -> bool {
     // SAFETY: AVX2 is there, and the length was checked.
     unsafe {
         avx2::down(source, weights, out);
+    }
+    true
+}
+
+/// The vertical pass where it is the first one; false if the plain path must.
+pub(super) fn lower(source: &[u8], weights: &[i16], out: &mut [i16]) -> bool {
+    if !available() || out.len() < NARROWEST {
+        return false;
+    }
+    assert!(source.len() >= weights.len() * out.len());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: AVX2 is there, and the length was checked.
+    unsafe {
+        avx2::lower(source, weights, out);
     }
     true
 }
@@ -99,6 +149,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Taps, ROWS};
+    use crate::program::resample::WHITE;
 
     /// Transposes two tiles of 16×16 bytes, one in each half of the registers. A round rotates the address (row,
     /// column) of every byte by one bit; after four, rows and columns have changed places.
@@ -118,7 +169,7 @@ mod avx2 {
 
     /// SAFETY: needs AVX2, `stride` of at least 32, `rows` rows in `source`, 16 columns of `stride` in `columns`.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn turn(
+    pub unsafe fn turn_bytes(
         source: &[u8],
         stride: usize,
         block: usize,
@@ -151,9 +202,9 @@ mod avx2 {
         }
     }
 
-    /// SAFETY: needs AVX2; the taps lie inside `columns`, and `made` has 16 bytes for each of their channels.
+    /// SAFETY: needs AVX2; the taps lie inside `columns`, and `made` has 16 values for each of their channels.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn filter(columns: &[i16], channels: usize, taps: &Taps, made: &mut [u8]) {
+    pub unsafe fn filter(columns: &[i16], channels: usize, taps: &Taps, made: &mut [i16]) {
         // SAFETY: as promised by the caller.
         unsafe {
             match channels {
@@ -178,13 +229,12 @@ mod avx2 {
         channels: usize,
         first: usize,
         taps: &Taps,
-        made: &mut [u8],
+        made: &mut [i16],
     ) {
         // SAFETY: as promised by the caller.
         unsafe {
-            let half = _mm256_set1_epi16(32);
             for (x, (begin, weights)) in taps.fixed().enumerate() {
-                let mut sums = [half; N];
+                let mut sums = [_mm256_setzero_si256(); N];
                 let mut at = columns.as_ptr().add((begin * channels + first) * ROWS);
                 for &weight in weights {
                     let weight = _mm256_set1_epi16(weight);
@@ -196,12 +246,64 @@ mod avx2 {
                 }
                 let place = made.as_mut_ptr().add((x * channels + first) * ROWS);
                 for (channel, sum) in sums.into_iter().enumerate() {
-                    let sum = _mm256_srai_epi16::<6>(sum);
-                    let bytes = _mm_packus_epi16(
-                        _mm256_castsi256_si128(sum),
-                        _mm256_extracti128_si256::<1>(sum),
-                    );
-                    _mm_storeu_si128(place.add(channel * ROWS).cast(), bytes);
+                    _mm256_storeu_si256(place.add(channel * ROWS).cast(), keep(sum));
+                }
+            }
+        }
+    }
+
+    /// From 6 fractional bits to 7, clipped.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn keep(sum: __m256i) -> __m256i {
+        let sum = _mm256_max_epi16(sum, _mm256_setzero_si256());
+        _mm256_slli_epi16::<1>(_mm256_min_epi16(sum, _mm256_set1_epi16(WHITE)))
+    }
+
+    /// Transposes two tiles of 8×8 values, one in each half of the registers: see [`transpose`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn transpose_values(mut tile: [__m256i; 8]) -> [__m256i; 8] {
+        for _ in 0..3 {
+            let mut next = tile;
+            for at in 0..4 {
+                next[2 * at] = _mm256_unpacklo_epi16(tile[at], tile[at + 4]);
+                next[2 * at + 1] = _mm256_unpackhi_epi16(tile[at], tile[at + 4]);
+            }
+            tile = next;
+        }
+        tile
+    }
+
+    /// SAFETY: as `turn_bytes`.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn turn_values(
+        source: &[i16],
+        stride: usize,
+        block: usize,
+        rows: usize,
+        columns: &mut [i16],
+    ) {
+        let mut begin = 0;
+        // SAFETY: the last tile is moved back to end with the row; rows beyond the last repeat it.
+        unsafe {
+            loop {
+                let at = begin.min(stride - 8);
+                let line = |row: usize| {
+                    let line = (block + row).min(rows - 1);
+                    _mm_loadu_si128(source.as_ptr().add(line * stride + at).cast())
+                };
+                let mut tile = [_mm256_setzero_si256(); 8];
+                for (row, part) in tile.iter_mut().enumerate() {
+                    *part = _mm256_set_m128i(line(row + 8), line(row));
+                }
+                for (column, part) in transpose_values(tile).into_iter().enumerate() {
+                    let place = columns.as_mut_ptr().add((at + column) * ROWS);
+                    _mm256_storeu_si256(place.cast(), part);
+                }
+                begin += 8;
+                if begin >= stride {
+                    break;
                 }
             }
         }
@@ -210,12 +312,12 @@ mod avx2 {
     /// SAFETY: needs AVX2, `width` of at least 32, `made` of `width` × `channels` × 16, and planes of `rows` rows.
     #[target_feature(enable = "avx2")]
     pub unsafe fn turn_back(
-        made: &[u8],
+        made: &[i16],
         channels: usize,
         width: usize,
         block: usize,
         rows: usize,
-        planes: &mut [u8],
+        planes: &mut [i16],
     ) {
         let count = ROWS.min(rows - block);
         // SAFETY: the last tile is moved back to end with the row; only rows that are there are written.
@@ -223,25 +325,28 @@ mod avx2 {
             for channel in 0..channels {
                 let mut begin = 0;
                 loop {
-                    let x = begin.min(width - 32);
-                    let mut tile = [_mm256_setzero_si256(); 16];
-                    for (column, part) in tile.iter_mut().enumerate() {
-                        let at = made
-                            .as_ptr()
-                            .add(((x + column) * channels + channel) * ROWS);
-                        *part = _mm256_set_m128i(
-                            _mm_loadu_si128(at.add(16 * channels * ROWS).cast()),
-                            _mm_loadu_si128(at.cast()),
-                        );
+                    let x = begin.min(width - 16);
+                    for first in [0, 8] {
+                        let line = |column: usize| {
+                            let at = ((x + column) * channels + channel) * ROWS + first;
+                            _mm_loadu_si128(made.as_ptr().add(at).cast())
+                        };
+                        let mut tile = [_mm256_setzero_si256(); 8];
+                        for (column, part) in tile.iter_mut().enumerate() {
+                            *part = _mm256_set_m128i(line(column + 8), line(column));
+                        }
+                        let there = count.saturating_sub(first);
+                        for (row, part) in
+                            transpose_values(tile).into_iter().enumerate().take(there)
+                        {
+                            let row = channel * rows + block + first + row;
+                            _mm256_storeu_si256(
+                                planes.as_mut_ptr().add(row * width + x).cast(),
+                                part,
+                            );
+                        }
                     }
-                    let tile = transpose(tile);
-                    for (row, part) in tile.into_iter().enumerate().take(count) {
-                        let place = planes
-                            .as_mut_ptr()
-                            .add((channel * rows + block + row) * width + x);
-                        _mm256_storeu_si256(place.cast(), part);
-                    }
-                    begin += 32;
+                    begin += 16;
                     if begin >= width {
                         break;
                     }
@@ -252,7 +357,7 @@ mod avx2 {
 
     /// SAFETY: needs AVX2, `out` of at least 32, and as many rows of its length in `source` as there are weights.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn down(source: &[u8], weights: &[i16], out: &mut [u8]) {
+    pub unsafe fn down(source: &[i16], weights: &[i16], out: &mut [u8]) {
         let width = out.len();
         let mut begin = 0;
         // SAFETY: the last step is moved back to end with the row.
@@ -264,16 +369,10 @@ mod avx2 {
                 let mut at = source.as_ptr().add(x);
                 for &weight in weights {
                     let weight = _mm256_set1_epi16(weight);
-                    let first = _mm256_cvtepu8_epi16(_mm_loadu_si128(at.cast()));
-                    let second = _mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(16).cast()));
-                    low = _mm256_add_epi16(
-                        low,
-                        _mm256_mulhrs_epi16(_mm256_slli_epi16::<7>(first), weight),
-                    );
-                    high = _mm256_add_epi16(
-                        high,
-                        _mm256_mulhrs_epi16(_mm256_slli_epi16::<7>(second), weight),
-                    );
+                    let first = _mm256_loadu_si256(at.cast());
+                    let second = _mm256_loadu_si256(at.add(16).cast());
+                    low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(first, weight));
+                    high = _mm256_add_epi16(high, _mm256_mulhrs_epi16(second, weight));
                     at = at.add(width);
                 }
                 let packed =
@@ -281,6 +380,35 @@ mod avx2 {
                 let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
                 _mm256_storeu_si256(out.as_mut_ptr().add(x).cast(), packed);
                 begin += 32;
+                if begin >= width {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// SAFETY: as `down`.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn lower(source: &[u8], weights: &[i16], out: &mut [i16]) {
+        let width = out.len();
+        let mut begin = 0;
+        // SAFETY: the last step is moved back to end with the row.
+        unsafe {
+            loop {
+                let x = begin.min(width - 16);
+                let mut sum = _mm256_setzero_si256();
+                let mut at = source.as_ptr().add(x);
+                for &weight in weights {
+                    let values = _mm256_cvtepu8_epi16(_mm_loadu_si128(at.cast()));
+                    let values = _mm256_slli_epi16::<7>(values);
+                    sum = _mm256_add_epi16(
+                        sum,
+                        _mm256_mulhrs_epi16(values, _mm256_set1_epi16(weight)),
+                    );
+                    at = at.add(width);
+                }
+                _mm256_storeu_si256(out.as_mut_ptr().add(x).cast(), keep(sum));
+                begin += 16;
                 if begin >= width {
                     break;
                 }

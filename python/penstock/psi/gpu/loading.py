@@ -5,8 +5,8 @@ Three ways, by what the records ask for, each enqueued on the current stream wit
 - **stored**: nothing is resampled, padded or brought to other channels. The kernels write the result itself: region,
   mirror image, type, normalisation and layout in one store.
 - **resampled**: 8-bit pictures that are resized. The kernels decode the boxes into one padded tensor; two batched matrix
-  products with Pillow's filter weights do the rest, rounded to whole levels in between as Pillow does. float16 holds every
-  level, and the products are summed in float32: within two levels of the CPU's, as they are in float64.
+  products with Pillow's filter weights do the rest, clipped in between as Pillow does. float16 holds a value to an eighth of a
+  level, and the products are summed in float32: within a level of the CPU's.
 - **followed**: everything else. The boxes are decoded here and finished one by one by the reference's own steps.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.psi.encoded import lowered_first
 from penstock.psi.gpu.decoder import Decoder
 from penstock.psi.gpu.plan import NUMBERS, planned
 
@@ -222,9 +223,8 @@ def _resampled(decoder: Decoder, encoded: Encoded) -> Any:
     out_h, out_w = int(records["out_h"][0]), int(records["out_w"][0])
     across = _filters(placed[:4], wide, out_w, kind)
     down = _filters(placed[4:], high, out_h, kind)
-    narrow = torch.bmm(boxes, across.transpose(1, 2)).round_().clamp_(0, 255)
-    narrow = narrow.view(count, channels, high, out_w)
-    small = torch.matmul(down.unsqueeze(1), narrow).round_().clamp_(0, 255)
+    boxes = boxes.view(count, channels, high, wide)
+    small = _both_ways(boxes, across.transpose(1, 2).unsqueeze(1), down.unsqueeze(1), lowered_first(records))
     if finish.dtype in NUMBERS:
         small = (small.float() * factors.view(-1, 1, 1) + offsets.view(-1, 1, 1)).to(
             getattr(torch, finish.dtype)
@@ -232,6 +232,23 @@ def _resampled(decoder: Decoder, encoded: Encoded) -> Any:
     else:
         small = small.to(torch.uint8)
     return small if finish.order() == "NCHW" else small.permute(0, 2, 3, 1).contiguous()
+
+
+def _both_ways(boxes: Any, across: Any, down: Any, lowered: npt.NDArray[np.bool_]) -> Any:
+    """The two products, in each picture's own order, rounded to whole levels at the end."""
+    import torch
+
+    def product(one: Any, other: Any) -> Any:
+        return torch.matmul(one, other).clamp_(0, 255)
+
+    if lowered.all():
+        return product(product(down, boxes), across).round_()
+    small = product(down, product(boxes, across)).round_()
+    if lowered.any():
+        first = torch.from_numpy(lowered).pin_memory().to(boxes.device, non_blocking=True)
+        other = product(product(down, boxes), across).round_()
+        small = torch.where(first.view(-1, 1, 1, 1), other, small)
+    return small
 
 
 def _filters(placed: Any, inputs: int, outputs: int, kind: int) -> Any:
