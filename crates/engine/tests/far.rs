@@ -22,6 +22,8 @@ const SIZE: usize = 16;
 struct State {
     /// Keys that are answered only when they are let go.
     held: HashSet<String>,
+    /// Requests that are never answered, the first ones for a key.
+    silent: HashMap<String, u32>,
     /// Wrong answers that are given first.
     damaged: HashMap<String, u32>,
     asked: HashMap<String, u32>,
@@ -56,6 +58,14 @@ impl Scripted {
 impl AsyncStore for Scripted {
     fn get<'a>(&'a self, key: &'a str, range: Option<Range<u64>>, _: Instant) -> Get<'a> {
         Box::pin(async move {
+            let is_silent = {
+                let mut state = self.state.lock().unwrap();
+                let left = state.silent.get_mut(key).filter(|left| **left > 0);
+                left.map(|left| *left -= 1).is_some()
+            };
+            if is_silent {
+                std::future::pending::<()>().await;
+            }
             loop {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
@@ -232,6 +242,28 @@ fn in_arrival_order_the_others_go_on_until_its_last_chance() {
 }
 
 #[test]
+fn a_request_that_stalls_before_anything_is_known_is_given_up_like_later_ones() {
+    let store = Arc::new(Scripted::default());
+    for key in [0, 1, 40] {
+        let mut state = store.state.lock().unwrap();
+        state.silent.insert(key.to_string(), 1);
+    }
+    let pipeline = pipeline(&store, Order::Strict);
+    let began = Instant::now();
+    for number in 0..4 {
+        pipeline
+            .submit(step(number, number * 64..(number + 1) * 64))
+            .unwrap();
+    }
+    for _ in 0..4 {
+        check(&next(&pipeline));
+    }
+    // Not when the read's deadline comes: that would be an error, and half a minute later.
+    assert!(began.elapsed() < PATIENCE / 3, "{:?}", began.elapsed());
+    assert!([0, 1, 40].iter().all(|key| store.asked(*key) == 1));
+}
+
+#[test]
 fn damage_is_fetched_again_and_named_when_it_stays() {
     let store = Arc::new(Scripted::default());
     store
@@ -239,7 +271,7 @@ fn damage_is_fetched_again_and_named_when_it_stays() {
         .lock()
         .unwrap()
         .damaged
-        .extend([("2".into(), 2), ("6".into(), 3)]);
+        .extend([("2".into(), 2), ("6".into(), 5)]);
     let pipeline = pipeline(&store, Order::Strict);
     (0..2).for_each(|number| {
         pipeline
@@ -255,7 +287,7 @@ fn damage_is_fetched_again_and_named_when_it_stays() {
     let failure = &finished.failures[0];
     assert_eq!(
         (failure.id, failure.kind, store.asked(6)),
-        (6, FailureKind::Checksum, 3)
+        (6, FailureKind::Checksum, 5)
     );
 }
 

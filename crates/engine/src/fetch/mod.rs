@@ -33,7 +33,7 @@ pub use pace::{Decision, Reason};
 pub use queue::FetchRequest;
 
 use crate::keys::Keys;
-use crate::store::{AsyncStore, StoreError, StoreErrorKind};
+use crate::store::{Ahead, AsyncStore, StoreError, StoreErrorKind};
 use attempt::{carry_out, Outcome};
 use latency::Latencies;
 use pace::Pace;
@@ -49,6 +49,10 @@ const JOINED_MOST: u64 = 4 << 20;
 const GAP_MOST: u64 = 1 << 20;
 /// Before anything was measured.
 const GAP_FIRST: u64 = 16 << 10;
+/// One in so many reads may be far later than usual before the wire counts as slow.
+const STRAGGLERS: usize = 4;
+/// Connections that are opened ahead, at most, by one thread.
+const AHEAD_MOST: usize = 128;
 /// How long `close` waits for a thread. They wait for nothing that can't be woken.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -178,7 +182,11 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     tempo: Mutex<Tempo>,
     limit: AtomicUsize,
+    /// Whether the pace still looks for the knee.
+    growing: AtomicBool,
     in_flight: AtomicUsize,
+    /// Of those in flight: attempts that take far longer than usual, and pauses before a retry.
+    absent: AtomicUsize,
     counters: Counters,
     generation: AtomicU64,
     closed: AtomicBool,
@@ -224,9 +232,28 @@ impl Shared {
         taken.is_ok()
     }
 
+    /// Says that a read does not use the wire, for as long as the answer lives: another may take its place.
+    fn absent(&self) -> Absent<'_> {
+        self.absent.fetch_add(1, Relaxed);
+        self.wake.iter().for_each(Notify::notify_one);
+        Absent(self)
+    }
+
+    /// Requests that may be in flight now. Those that are absent do not count, as long as they are few: many of them are
+    /// no stragglers but a wire that has become slow.
+    fn places(&self) -> usize {
+        let (limit, absent) = (self.limit.load(Relaxed), self.absent.load(Relaxed));
+        let absent = if absent <= limit / STRAGGLERS {
+            absent
+        } else {
+            0
+        };
+        (limit + absent).min(self.options.in_flight)
+    }
+
     /// Takes a place in flight and the read to fill it with.
     fn start(&self, generation: u64) -> Option<Read> {
-        let limit = self.limit.load(Relaxed);
+        let limit = self.places();
         let place = self.in_flight.fetch_update(Relaxed, Relaxed, |count| {
             (count < limit).then_some(count + 1)
         });
@@ -270,6 +297,7 @@ impl Shared {
                     tempo.log.push_back(decision);
                 }
                 self.limit.store(tempo.pace.limit(), Relaxed);
+                self.growing.store(tempo.pace.is_growing(), Relaxed);
             }
             Err(_) => {
                 self.counters.failed.fetch_add(1, Relaxed);
@@ -321,12 +349,14 @@ impl Fetcher {
             keys,
             queue: Mutex::default(),
             limit: AtomicUsize::new(pace.limit()),
+            growing: AtomicBool::new(pace.is_growing()),
             tempo: Mutex::new(Tempo {
                 pace,
                 latencies: Latencies::default(),
                 log: VecDeque::new(),
             }),
             in_flight: AtomicUsize::new(0),
+            absent: AtomicUsize::new(0),
             counters: Counters::default(),
             generation: AtomicU64::new(0),
             closed: AtomicBool::new(false),
@@ -478,6 +508,15 @@ impl Drop for Alive {
     }
 }
 
+/// A read that does not use the wire. See [`Shared::absent`].
+struct Absent<'a>(&'a Shared);
+
+impl Drop for Absent<'_> {
+    fn drop(&mut self) {
+        self.0.absent.fetch_sub(1, Relaxed);
+    }
+}
+
 type Flight<'a> = Pin<Box<dyn std::future::Future<Output = (Read, Outcome)> + Send + 'a>>;
 
 fn flight<'a>(shared: &'a Shared, store: &'a dyn AsyncStore, read: Read) -> Flight<'a> {
@@ -534,6 +573,7 @@ fn complete(read: &Read, outcome: Outcome, into: &mut Vec<Completion>) {
 async fn run(shared: &Shared, store: &dyn AsyncStore, deliver: &Deliver, number: usize) {
     let mut flights: FuturesUnordered<Flight<'_>> = FuturesUnordered::new();
     let mut done: Vec<Completion> = Vec::new();
+    let mut ahead: FuturesUnordered<Ahead<'_>> = FuturesUnordered::new();
     let mut generation = shared.generation.load(Ordering::Acquire);
     loop {
         let now = shared.generation.load(Ordering::Acquire);
@@ -549,12 +589,18 @@ async fn run(shared: &Shared, store: &dyn AsyncStore, deliver: &Deliver, number:
         while let Some(read) = shared.start(generation) {
             flights.push(flight(shared, store, read));
         }
+        // The limit may double with the next answers: their requests shall find connections that are open.
+        if shared.growing.load(Relaxed) && !flights.is_empty() {
+            let spare = flights.len().min(AHEAD_MOST);
+            ahead.extend(std::iter::from_fn(|| store.connect_ahead(spare)));
+        }
         tokio::select! {
             biased;
             Some((read, outcome)) = flights.next(), if !flights.is_empty() => {
                 shared.learn(&read, &outcome);
                 complete(&read, outcome, &mut done);
             }
+            Some(()) = ahead.next(), if !ahead.is_empty() => continue,
             () = shared.wake[number].notified() => continue,
         }
         // Whatever else has come meanwhile goes along.

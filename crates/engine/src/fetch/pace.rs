@@ -79,8 +79,11 @@ const WORTH_GROWING: f64 = 1.15;
 const WORTH_KEEPING: f64 = 1.05;
 /// A latency above this multiple of the unloaded one is a queue. A new connection's first answer takes two.
 const QUEUED: f64 = 2.5;
-/// Refused answers below this share are noise, to be tried again and no more.
-const FEW: f64 = 0.03;
+/// Refused answers below this share are noise, to be tried again and no more; seen over a few rounds, since a store
+/// that has hiccups refuses some in a row.
+const FEW: f64 = 0.05;
+/// What a round's refusals still count for in the next one.
+const FORGETTING: f64 = 0.75;
 /// A fall of the rate above this share is one.
 const TOLERATED: f64 = 0.98;
 /// In flight over what the wire holds: room for answers that come in groups.
@@ -149,6 +152,11 @@ pub struct Pace {
     latencies: Vec<f32>,
     starved: bool,
     told_to_slow: u32,
+    /// Refused and all answers of the last rounds, older ones counting less.
+    refused: f64,
+    asked: f64,
+    /// The last round of the growth had too many refusals: one may be chance, two are not.
+    warned: bool,
     last: Option<Seen>,
 }
 
@@ -169,6 +177,9 @@ impl Pace {
             latencies: Vec::new(),
             starved: false,
             told_to_slow: 0,
+            refused: 0.0,
+            asked: 0.0,
+            warned: false,
             last: None,
         }
     }
@@ -261,9 +272,20 @@ impl Pace {
             // What is old may be too low by now; what is seen may be a queue. So it rises slowly.
             Some((known, _)) => self.unloaded = Some((latency.min(known * REMEMBERED), now)),
         }
-        let refused =
-            f64::from(self.told_to_slow) / (seen.answers * seconds + f64::from(self.told_to_slow));
-        let reason = if refused > FEW {
+        let told = f64::from(self.told_to_slow);
+        let asked = self.latencies.len() as f64 + told;
+        let refused = told / asked;
+        self.refused = self.refused * FORGETTING + told;
+        self.asked = self.asked * FORGETTING + asked;
+        let too_many = told > 0.0 && self.refused > FEW * self.asked;
+        if too_many {
+            (self.refused, self.asked) = (0.0, 0.0);
+        }
+        let warning = too_many && self.is_growing() && !self.warned;
+        self.warned = warning;
+        let reason = if warning {
+            Reason::Holding
+        } else if too_many {
             // By the share that was refused; then slowly back, to a little less.
             let before = match self.phase {
                 Phase::Recovering { to } => to,

@@ -135,6 +135,9 @@ impl FirstByte {
     }
 }
 
+/// A connection that is being opened, for a request to come. What fails is found out by that request.
+pub type Ahead<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// A listing under way.
 pub type List<'a> = Pin<Box<dyn Future<Output = Result<Vec<Entry>, StoreError>> + Send + 'a>>;
 
@@ -153,6 +156,13 @@ pub trait AsyncStore: Send + Sync {
     ) -> Get<'a> {
         let _ = first;
         self.get(key, range, deadline)
+    }
+
+    /// Opens one more connection ahead of its request, unless `spare` are open and idle or on their way; None also
+    /// where the store keeps its connections to itself.
+    fn connect_ahead(&self, spare: usize) -> Option<Ahead<'_>> {
+        let _ = spare;
+        None
     }
 
     /// All objects below `prefix`, sorted by key.

@@ -34,7 +34,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::{AsyncStore, Entry, FirstByte, Get, List, StoreError, StoreErrorKind};
+use super::{Ahead, AsyncStore, Entry, FirstByte, Get, List, StoreError, StoreErrorKind};
 use folders::Folders;
 pub use listing::Level;
 use options::Common;
@@ -247,6 +247,10 @@ impl AsyncStore for ObjectStorage {
             }
             self.get_general(key, range, deadline, first).await
         })
+    }
+
+    fn connect_ahead(&self, spare: usize) -> Option<Ahead<'_>> {
+        self.plain.as_ref()?.connect_ahead(spare)
     }
 
     fn list<'a>(&'a self, prefix: &'a str, deadline: Instant) -> List<'a> {

@@ -6,9 +6,11 @@
 //! each fetch thread has a client of its own. What is unusual (redirects, chunked bodies, compression) is left to the
 //! general client: [`Plain::get`] says so.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -19,7 +21,7 @@ use tokio::time::timeout_at;
 
 use super::buffers::{Buffer, Buffers};
 use super::sign::{Credential, Get, Signer};
-use crate::store::{FirstByte, StoreError, StoreErrorKind};
+use crate::store::{Ahead, FirstByte, StoreError, StoreErrorKind};
 
 /// Room for the head of an answer.
 const HEAD: usize = 8 << 10;
@@ -51,7 +53,26 @@ pub(super) struct Place {
 pub(super) struct Plain {
     place: Arc<Place>,
     buffers: Arc<Buffers>,
-    idle: Mutex<Vec<TcpStream>>,
+    /// The last is taken first: one that has carried much has the widest window.
+    idle: Mutex<VecDeque<TcpStream>>,
+    /// Connections that are being opened ahead.
+    coming: AtomicUsize,
+}
+
+/// A connection that is being opened ahead, counted until it is there or given up.
+struct Coming<'a>(&'a AtomicUsize);
+
+impl<'a> Coming<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What came of a request.
@@ -139,7 +160,27 @@ impl Plain {
             place,
             buffers: Arc::default(),
             idle: Mutex::default(),
+            coming: AtomicUsize::new(0),
         }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<TcpStream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`AsyncStore::connect_ahead`](crate::store::AsyncStore::connect_ahead).
+    pub fn connect_ahead(&self, spare: usize) -> Option<Ahead<'_>> {
+        if self.idle().len() + self.coming.load(Relaxed) >= spare {
+            return None;
+        }
+        let coming = Coming::new(&self.coming);
+        Some(Box::pin(async move {
+            let made = self.connect().await;
+            drop(coming);
+            if let Ok(stream) = made {
+                self.idle().push_front(stream);
+            }
+        }))
     }
 
     /// The same place with connections of its own.
@@ -179,11 +220,7 @@ impl Plain {
         let request = self.request(key, range.as_ref()).await?;
         let expected = range.as_ref().map(|range| range.end - range.start);
         loop {
-            let idle = self
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop();
+            let idle = self.idle().pop_back();
             let used = idle.is_some();
             let mut stream = match idle {
                 Some(stream) => stream,
@@ -386,10 +423,7 @@ impl Plain {
             filled += count;
         }
         if head.keep && filled == need {
-            self.idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(stream);
+            self.idle().push_back(stream);
         }
         Ok(Got::Bytes(buffer.into_bytes().slice(head.end..need)))
     }
@@ -422,10 +456,7 @@ impl Plain {
         let text =
             String::from_utf8_lossy(&buffer.memory()[head.end..filled.min(end)]).into_owned();
         if whole && filled == end && head.keep {
-            self.idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(stream);
+            self.idle().push_back(stream);
         }
         Err(super::refused(&self.place.name, key, head.status, &text))
     }
