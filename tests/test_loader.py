@@ -12,6 +12,7 @@ import torch
 from tests.support import our_threads
 
 import penstock
+import penstock.pack
 from penstock.errors import ClosedError, StateError
 
 
@@ -322,6 +323,30 @@ def test_a_closed_loader_says_so_and_leaves_no_thread(arrays: penstock.Dataset) 
         iter(loader)
     assert list(iteration) == []
     assert our_threads() == []
+
+
+def test_a_closed_loader_lets_go_of_its_files_and_another_keeps_its_own(
+    array_folder: Path, tmp_path: Path
+) -> None:
+    penstock.pack.pack(str(array_folder), tmp_path / "packed", penstock.pack.PackOptions(shard_size=1 << 20))
+    data = penstock.open(tmp_path / "packed")
+
+    def held() -> list[str]:
+        files = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        return [line for line in files + maps if str(tmp_path) in line and line.endswith(".tar")]
+
+    one, two = (penstock.Loader(data, 10, epochs=8) for _ in range(2))
+    for loader in (one, two):
+        kept = list(loader)
+    assert len(held()) >= 2, "nothing was open: this test shows nothing"
+    both = len(held())
+    one.close()
+    assert 0 < len(held()) < both, "the other loader lost its files"
+    assert len(list(two)) == 80
+    two.close()
+    assert held() == []
+    assert all((batch["array"][:, 0, 0].numpy() == batch.ids).all() for batch in kept)
 
 
 def test_a_loader_is_not_sent_to_another_process(arrays: penstock.Dataset) -> None:

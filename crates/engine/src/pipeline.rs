@@ -150,6 +150,8 @@ struct Outcome {
 
 #[derive(Default)]
 struct Queue {
+    /// Where the store is near, until the close: each worker holds it while it runs.
+    store: Option<Arc<dyn BlockingStore>>,
     /// Samples on their way, where the store is far.
     window: Option<Window>,
     /// Whether the caller that waits wants to hear of room in the window.
@@ -176,7 +178,7 @@ struct Activity {
 
 struct Inner {
     shared: Shared,
-    store: Store,
+    store_name: String,
     cache: Option<Arc<Cache>>,
     /// Where the store is far. Set once, before the first step.
     fetcher: OnceLock<Fetcher>,
@@ -243,9 +245,13 @@ impl Pipeline {
                 window: matches!(store, Store::Async(_))
                     .then(|| Window::new(count, options.order, options.cache)),
                 copiers: Copiers::new(threads),
+                store: match &store {
+                    Store::Blocking(store) => Some(Arc::clone(store)),
+                    Store::Async(_) => None,
+                },
                 ..Queue::default()
             }),
-            store,
+            store_name: store.name(),
             work: Condvar::new(),
             done: Condvar::new(),
             window_bytes: options.window_bytes,
@@ -548,7 +554,7 @@ impl Pipeline {
             request.epoch,
             step.remaining.load(Ordering::Relaxed),
             request.ids.len(),
-            self.inner.store.name(),
+            self.inner.store_name,
         );
         let now = self.inner.trace.now();
         for (number, activity) in queue.activities.iter().enumerate() {
@@ -599,6 +605,8 @@ impl Pipeline {
         let deadline = Instant::now() + CLOSE_WAIT;
         let mut queue = self.inner.lock();
         queue.closed = true;
+        // With the last worker the store lets go of its files.
+        queue.store = None;
         queue.open.clear();
         queue.claimable.clear();
         if let Some(window) = &mut queue.window {
@@ -853,7 +861,8 @@ impl Inner {
 
     fn run_worker(&self, number: u16, activity: &Activity) {
         let mut buffers = Buffers::default();
-        if let Store::Blocking(store) = &self.store {
+        let store = self.lock().store.clone();
+        if let Some(store) = store {
             let mut last = None;
             while let Some(claim) = self.claim(last.take()) {
                 let Claim {
@@ -861,8 +870,7 @@ impl Inner {
                     slots,
                     copying,
                 } = claim;
-                let store = store.as_ref();
-                let outcome = self.do_slots(number, activity, store, &step, slots, &mut buffers);
+                let outcome = self.do_slots(number, activity, &*store, &step, slots, &mut buffers);
                 last = copying.map(|copying| (copying, outcome));
             }
         } else {
