@@ -5,12 +5,16 @@ as two small sets of ids: **late** (planned for a batch that was handed out, and
 a later batch, and handed out already). They are always of one size, they are empty at the end of each epoch, and with
 the number of the next step they are the whole state.
 
+On another number of ranks, :func:`dealt` gives each rank as many of the late samples of all as it has samples that are ahead
+already, so that its batches keep their sizes.
+
 A record is a file of JSON lines: a head that says of what, then a line a batch with, slot by slot, how far from its place
 in the epoch's order the sample was. Where a run was resumed before the end of its record, the later line of a batch holds.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
 from dataclasses import dataclass, replace
@@ -54,6 +58,66 @@ class Displaced:
         )
 
 
+def dealt(
+    plan: Plan, ids: type_ids, epoch: int, step: int, everybody: Displaced, rank: int, world: int
+) -> Displaced:
+    """The part of ``rank`` of ``world`` in what ``everybody`` has displaced before ``step``.
+
+    A sample that is ahead stays with the rank that it is planned for now; the late ones are dealt in turn, the oldest
+    first, until each rank has as many as it has ahead. Every rank comes to the same answer by itself.
+    """
+    given = np.fromiter(everybody.ahead, np.uint64, len(everybody.ahead))
+    ahead: list[frozenset[int]] = []
+    for one in range(world):
+        steps = _of_rank(plan, one, world).steps(epoch, step)
+        own = [ids(each.rows[: len(each.rows) - each.padding]) for each in steps]
+        planned = np.concatenate([np.empty(0, np.uint64), *own])
+        ahead.append(frozenset(planned[np.isin(planned, given)].tolist()))
+    if sum(map(len, ahead)) != len(everybody.ahead) or len(everybody.late) != len(everybody.ahead):
+        raise StateError(
+            f"the states name {len(everybody.ahead)} samples that came ahead and {len(everybody.late)} that are late; "
+            f"{sum(map(len, ahead))} of the former are in what is left of the plan: they are not of one run, or not of this one"
+        )
+    behind = _behind(_of_rank(plan, 0, 1), ids, epoch, step, everybody.late)
+    oldest = iter([id for _, rows in behind for id in ids(rows).tolist()])
+    late: list[set[int]] = [set() for _ in range(world)]
+    while sum(map(len, late)) < len(everybody.late):
+        for one in range(world):
+            if len(late[one]) < len(ahead[one]):
+                late[one].add(next(oldest))
+    return Displaced(frozenset(late[rank]), ahead[rank])
+
+
+def _of_rank(plan: Plan, rank: int, world: int) -> Plan:
+    """The same plan as another rank has it."""
+    of_rank = getattr(plan, "of_rank", None)
+    if of_rank is None:
+        raise StateError(
+            f"{type(plan).__name__} has no of_rank(rank, world): in the middle of an epoch in arrival order it goes on only on "
+            "the number of ranks that the state was taken on"
+        )
+    found: Plan = of_rank(rank, world)
+    return found
+
+
+def _behind(
+    plan: Plan, ids: type_ids, epoch: int, start: int, late: frozenset[int]
+) -> list[tuple[int, type_rows]]:
+    """The steps before ``start`` and their samples that are late. StateError where some are in none of them."""
+    behind = []
+    wanted = np.fromiter(late, np.uint64, len(late))
+    for step in itertools.takewhile(lambda step: step.step < start, plan.steps(epoch)) if late else ():
+        is_late = np.isin(ids(step.rows), wanted)
+        if is_late.any():
+            behind.append((step.step, step.rows[is_late]))
+    found = sum(len(rows) for _, rows in behind)
+    if found != len(late):
+        raise StateError(
+            f"the state names {len(late)} samples that are still to come, and {found} of them are in the plan"
+        )
+    return behind
+
+
 class Arrivals:
     """What was handed out, against what was planned: the displaced samples, and where each one came from."""
 
@@ -74,22 +138,22 @@ class Arrivals:
 
     def steps(self, epoch: int, start: int, displaced: Displaced) -> Iterator[Step]:
         """The steps of an epoch from ``start`` on, where these samples are displaced."""
-        first, behind = 0, []
-        late = np.fromiter(displaced.late, np.uint64, len(displaced.late))
-        if start and (len(late) or self._places is not None):
-            for step in self._plan.steps(epoch):
-                if step.step >= start:
-                    break
+        first, known = 0, 0
+        if start and self._places is not None:
+            late = np.fromiter(displaced.late, np.uint64, len(displaced.late))
+            for step in itertools.takewhile(lambda step: step.step < start, self._plan.steps(epoch)):
                 is_late = np.isin(self._ids(step.rows), late)
                 self._remember(epoch, first, step.rows, is_late)
-                if is_late.any():
-                    behind.append((step.step, step.rows[is_late]))
                 first += len(step.rows)
-        found = sum(len(rows) for _, rows in behind)
-        if found != len(late):
-            raise StateError(
-                f"the state names {len(late)} samples that are still to come, and {found} of them are in the plan"
-            )
+                known += int(is_late.sum())
+            if known != len(late):
+                raise StateError(
+                    "this rank was dealt samples of another one, which its record cannot tell: go on without record= until "
+                    "the end of the epoch"
+                )
+        # What is late may have been planned for another rank: of another number of them.
+        whole = self._plan.of_rank(0, 1) if hasattr(self._plan, "of_rank") else self._plan
+        behind = _behind(whole, self._ids, epoch, start, displaced.late)
         source = self._watched(epoch, start, first)
         return _carried_on(source, behind, displaced.ahead, self._ids) if displaced else source
 

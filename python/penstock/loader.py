@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock.arrival import Arrivals, Displaced, Recorder, Replay
+from penstock.arrival import Arrivals, Displaced, Recorder, Replay, dealt
 from penstock.cache import Cache
 from penstock.errors import ClosedError, StateError
 from penstock.feed import Budget, Feed, FeedOptions
 from penstock.plan import FullShuffle, Plan, Step
 from penstock.stages import PerSample, Stage
-from penstock.state import LoaderState
+from penstock.state import LoaderState, gone_on
 from penstock.tensors import torch_wanted
 from penstock.trace.spans import DEFAULT_CAPACITY
 from penstock.units import parse_bytes
@@ -151,7 +151,7 @@ class Loader:
         recorded = {"dataset": fingerprint, "plan": dict(self.plan.state()), "rank": rank, "world": world}
         if replay is not None:
             self.plan = Replay(self.plan, _of_rank(replay, rank, world), recorded)
-        self._state = LoaderState.fresh(fingerprint, self.plan.state(), rank, world)
+        self._place = self._state = LoaderState.fresh(fingerprint, self.plan.state(), rank, world)
         self._recorder = None if record is None else Recorder(_of_rank(record, rank, world), recorded)
         self._order = order
         self._arrivals: Arrivals | None = None
@@ -208,9 +208,9 @@ class Loader:
         self._state = state
         last = state.epoch + 1 if self.epochs is None else self.epochs
         self._arrivals = None
-        if self._order == "arrival" or self._recorder is not None or state.displaced:
+        if self._order == "arrival" or self._recorder is not None or state.displaced is not None:
             self._arrivals = Arrivals(self.plan, self.dataset.catalog.ids, places=self._recorder is not None)
-            self._arrivals.begin(state.displaced)
+            self._arrivals.begin(state.displaced or Displaced())
         iteration = self._run(state.epoch, state.step, last)
         self._iteration = weakref.ref(iteration)
         return iteration
@@ -250,13 +250,15 @@ class Loader:
         displaced = None
         if self._arrivals is not None:
             moves = self._arrivals.handed_out(batch)
-            displaced = self._arrivals.displaced
+            # A strict run that went on from an arrival order's state has samples to hand out late until the epoch ends.
+            if self._order == "arrival" or self._state.displaced is not None:
+                displaced = self._arrivals.displaced
             if self._recorder is not None:
                 self._recorder.add(batch.epoch, batch.step, moves)
         self._state = self._state.after(batch.epoch, batch.step, self.plan.steps_per_epoch, displaced)
 
     def _steps(self, epoch: int, step: int, last: int) -> Iterator[Step]:
-        arrivals, displaced = self._arrivals, self._state.displaced
+        arrivals, displaced = self._arrivals, self._state.displaced or Displaced()
         for number in range(epoch, last):
             start = step if number == epoch else 0
             if arrivals is None:
@@ -295,14 +297,22 @@ class Loader:
         """Where the run stands, as small readable JSON: counts the batches that were handed out."""
         return self._state.to_json()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Goes on where ``state`` was taken, at the next loop; on any number of ranks.
 
-        StateError where the state is of another dataset, order or version.
+        In arrival order, in the middle of an epoch, each rank has a state of its own. On the same number of ranks each loads
+        its own; on another number each loads the list of all of them.
+
+        StateError where the state is of another dataset, order or version, or where a rank's is missing.
         """
         self._check()
         self._end_iteration()
-        loaded = LoaderState.from_json(state, like=self._state)
+        place = self._place
+        loaded = gone_on(state, like=place)
+        if loaded.displaced is not None and (loaded.rank, loaded.world) != (place.rank, place.world):
+            ids = self.dataset.catalog.ids
+            own = dealt(self.plan, ids, loaded.epoch, loaded.step, loaded.displaced, place.rank, place.world)
+            loaded = place.at(loaded.epoch, loaded.step, own)
         if self.epochs is not None and loaded.epoch > self.epochs:
             raise StateError(
                 f"the state stands in epoch {loaded.epoch}, but this loader has {self.epochs} epochs"

@@ -169,6 +169,94 @@ def test_a_rank_refuses_what_another_rank_was_late_with(far: Far) -> None:
         two.load_state_dict(state)
 
 
+def rank_by_rank(
+    far: Far, world: int, batch_size: int, states: list[dict[str, Any]], batches: int, order: str = "arrival"
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """What each rank hands out in so many batches, padding left out, and its state then."""
+    ids: list[int] = []
+    found = []
+    for rank in range(world):
+        with loader(far, batch_size=batch_size, rank=rank, world=world, order=order, epochs=2) as one:
+            if states:
+                one.load_state_dict(json.loads(json.dumps(states)))
+            for batch in itertools.islice(one, batches):
+                ids += batch.ids.tolist()[: batch.size - batch.padding]
+            found.append(one.state_dict())
+    return ids, found
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "worlds"), [(16, (2, 3, 1, 3, 2, 2, 1)), (21, (1, 3, 2, 3)), (21, (3, 2, 1, 2, 3))]
+)
+def test_on_another_number_of_ranks_it_goes_on_from_the_states_of_all(
+    far: Far, batch_size: int, worlds: tuple[int, ...]
+) -> None:
+    steps = -(-SAMPLES // batch_size)
+    seen: list[int] = []
+    states: list[dict[str, Any]] = []
+    displaced = 0
+    for number, world in enumerate(worlds):
+        least = (number + 1) * steps // len(worlds) - number * steps // len(worlds)
+        ids, states = rank_by_rank(far, world, batch_size, states, least)
+        seen += ids
+        displaced += sum(len(state.get("late", ())) for state in states)
+        assert len(set(seen)) == len(seen), "a sample came twice"
+    assert sorted(seen) == list(range(SAMPLES))
+    assert displaced, "every state was taken where nothing was displaced"
+    assert [(state["epoch"], state["step"]) for state in states] == [(1, 0)] * worlds[-1]
+    assert all("late" not in state for state in states), "at the end of an epoch nothing is displaced"
+    # And the next epoch is whole, from one state, on any number of ranks.
+    ids, _ = rank_by_rank(far, 3, batch_size, states[:1], steps)
+    assert sorted(ids) == list(range(SAMPLES))
+
+
+def test_a_strict_run_goes_on_from_the_states_of_all_ranks_on_another_number_of_them(far: Far) -> None:
+    seen, states = rank_by_rank(far, 2, BATCH, [], 5)
+    ids, again = rank_by_rank(far, 3, BATCH, states, 2, "strict")
+    rest, _ = rank_by_rank(far, 2, BATCH, again, SAMPLES // BATCH - 7, "strict")
+    assert sorted(seen + ids + rest) == list(range(SAMPLES))
+
+
+def test_states_that_are_not_of_all_ranks_are_refused_with_what_to_give(far: Far) -> None:
+    _, states = rank_by_rank(far, 3, BATCH, [], 3)
+    _, later = rank_by_rank(far, 3, BATCH, states, 1)
+    cases = {
+        r"rank 0, 2 of 3: what rank 1 handed out is not in it. Give the states of all 3 ranks": [
+            states[0],
+            states[2],
+        ],
+        "two of the states are of the same rank": [states[0], states[0], states[2]],
+        "different places": [*states[:2], later[2]],
+        "a list of the states": [],
+    }
+    with loader(far, rank=0, world=2) as two:
+        for match, given in cases.items():
+            with pytest.raises(penstock.errors.StateError, match=match):
+                two.load_state_dict(given)
+        with pytest.raises(penstock.errors.StateError, match="of all 3 ranks"):
+            two.load_state_dict(states[1])
+        # Samples that the plan does not have there.
+        foreign = [{**states[0], "late": [SAMPLES - 1], "ahead": [SAMPLES + 5]}, *states[1:]]
+        with pytest.raises(penstock.errors.StateError, match="not of one run"):
+            two.load_state_dict(foreign)
+
+
+def test_a_record_says_that_it_cannot_tell_of_samples_of_other_ranks(far: Far, tmp_path: Path) -> None:
+    _, states = rank_by_rank(far, 2, BATCH, [], 4)
+    assert any(state["late"] for state in states)
+    with loader(far, record=tmp_path / "r.jsonl") as one:
+        one.load_state_dict(states)
+        assert len(list(one)) == SAMPLES // BATCH - 4, "alone it has all samples itself"
+    for rank in range(3):
+        with loader(far, rank=rank, world=3, record=tmp_path / "s-{rank}.jsonl") as one:
+            one.load_state_dict(states)
+            if set(one.state_dict()["late"]) <= set(planned(far, rank=rank, world=3)):
+                assert len(list(one)) == SAMPLES // BATCH - 4
+            else:
+                with pytest.raises(penstock.errors.StateError, match="record"):
+                    list(one)
+
+
 def test_what_makes_no_sense_is_said(far: Far) -> None:
     with pytest.raises(ValueError, match="order"):
         loader(far, order="random")

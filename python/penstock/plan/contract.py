@@ -40,6 +40,9 @@ class Plan(Protocol):
       global batch's worth is left out, and ``dropped`` says how many;
     - the global batch of a step is the same for any number of ranks;
     - ``steps(epoch, start)`` is the tail of ``steps(epoch, 0)``: resuming changes nothing.
+
+    A plan may have ``of_rank(rank, world) -> Plan``, the same plan as another rank gets it: without it, a run in arrival order
+    cannot go on in the middle of an epoch on another number of ranks.
     """
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,6 +65,10 @@ class FullShuffle:
             low = len(batch) * self.rank // self.world
             high = len(batch) * (self.rank + 1) // self.world
             yield Step(epoch, step, batch[low:high], max(0, high - max(low, size)), size)
+
+    def of_rank(self, rank: int, world: int) -> FullShuffle:
+        """The same global batches as rank ``rank`` of ``world`` gets them."""
+        return replace(self, rank=rank, world=world)
 
     def state(self) -> Mapping[str, object]:
         """What decides the order."""

@@ -75,6 +75,14 @@ class PlanSuite(ABC):
         assert self._global(self._plans(301, 32, world), epoch=2) == alone
 
     @pytest.mark.parametrize("world", WORLDS)
+    def test_of_rank_is_the_plan_that_the_other_rank_has(self, world: int) -> None:
+        (alone,) = self._plans(301, 32, 1)
+        if not hasattr(alone, "of_rank"):
+            pytest.skip("this plan has no of_rank")
+        found = self._global([alone.of_rank(rank, world) for rank in range(world)], epoch=2)
+        assert found == self._global(self._plans(301, 32, world), epoch=2)
+
+    @pytest.mark.parametrize("world", WORLDS)
     def test_no_rank_is_left_without_samples(self, world: int) -> None:
         for samples in (32 * 3 + 1, 32 * 3 + world):
             for plan in self._plans(samples, 32, world):
