@@ -137,6 +137,7 @@ class Reader:
 
 class Tile:
     def __init__(self, body: bytes, bits: int, shape: tuple[int, ...]) -> None:
+        self.head = body[:4]
         self.mode, transform, blocks, self.maps = body[:4]
         self.kind, self.exchange = transform & 15, bool(transform & 16)
         self.block = (1 << (blocks & 15), 1 << (blocks >> 4))
@@ -153,6 +154,8 @@ class Tile:
             return np.frombuffer(self.body, kind, int(np.prod(shape))).reshape(shape).transpose(1, 2, 0)
         if self.mode == 1:
             return np.frombuffer(self.body, kind, self.channels).reshape(1, 1, -1)
+        if self.mode == 4:
+            return self.runs(self.head[2] + 1, kind)[..., None]
         across, down = -(-self.width // self.block[0]), -(-self.height // self.block[1])
         bits = Bits(self.body)
         self.predictors = [
@@ -162,6 +165,59 @@ class Tile:
         residuals = self.dense(frequencies, contexts) if self.mode == 2 else self.packed()
         planes = [self.predict(residuals[c], self.predictors[c % self.maps]) for c in range(self.channels)]
         return self.colours(np.array(planes, np.int64)).transpose(1, 2, 0)
+
+    def runs(self, labels: int, kind: str) -> Bytes:
+        words = np.frombuffer(self.body, kind, labels)
+        bits = Bits(self.body[-(-words.nbytes // 4) * 4 :])
+        width, rows = self.width, [[0] * self.width]
+
+        def zeros() -> int:
+            count = 0
+            while not bits.take(1):
+                count += 1
+            return count
+
+        def edge(start: int, label: int) -> int:
+            ends = (q for q in range(start, width) if above[q - 1] == label != above[q])
+            return next(ends, width)
+
+        while len(rows) <= self.height:
+            count = zeros()
+            rows += [rows[-1]] * ((1 << count) + bits.take(count) - 1)
+            if len(rows) > self.height:
+                break
+            above, row, label = rows[-1], list[int](), rows[-1][0]
+            b = edge(1, label)
+            while len(row) < width:
+                count = zeros()
+                if count == 4:
+                    again = next((q for q in range(b, width) if above[q] == label), width)
+                    b = edge(again + 1, label)
+                    continue
+                if count == 3:
+                    end = len(row) + bits.take((width - len(row)).bit_length())
+                elif count == 0:
+                    end = b
+                else:
+                    low = count - 1 if count < 3 else count - 3
+                    distance = (1 << low) + bits.take(low)
+                    end = b - distance if bits.take(1) else b + distance
+                assert len(row) <= end <= width
+                row += [label] * (end - len(row))
+                if end == width:
+                    break
+                if count != 3 and b < width:
+                    label = above[b]
+                    b = edge(b + 1, label)
+                else:
+                    if above[end] != label and bits.take(1):
+                        label = above[end]
+                    else:
+                        label = bits.take((labels - 1).bit_length())
+                    b = edge(end + 1, label)
+            rows.append(row)
+        assert len(rows) == self.height + 1
+        return words[np.array(rows[1:])]
 
     def packed(self) -> Bytes:
         out = np.zeros((self.channels, self.height + 3, self.width + 3), np.int64)

@@ -67,6 +67,18 @@ def test_it_reads_palettes_decimals_constants_alpha_and_many_channels() -> None:
     assert Reader(bytes(psi.encode(picture("labels", "uint8", (64, 60, 3), 3)))).entries > 0
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32"])
+def test_it_reads_tiles_of_runs(dtype: str) -> None:
+    y, x = np.mgrid[0:150, 0:300]
+    labels = ((x + y // 3) // 37 + (y + (9 * np.sin(x / 11)).astype(int)) // 29) % 6 * 20
+    labels[30:60, 40:43] = 101
+    labels[90, 10:200] = 3
+    for array in (labels.astype(dtype), (labels > 50).astype(dtype)):
+        reader = Reader(bytes(psi.encode(array, level="dense")))
+        assert any(body[0] == 4 for body in reader.bodies), "there are tiles of runs"
+        assert bits(reader.decode()[0, ..., 0]) == bits(array)
+
+
 def test_it_reads_stored_files() -> None:
     array = np.random.default_rng(1).integers(0, 256, (400, 3, 5), np.uint8)
     reader = Reader(bytes(psi.encode(array, layout="DHW")))

@@ -144,6 +144,49 @@ def test_palettes_and_label_maps():
             np.testing.assert_array_equal(result, array)
 
 
+def label_map(height: int, width: int, labels: int, dtype: str) -> np.ndarray:
+    """Regions with slanted and curved edges, thin poles, and small boxes."""
+    y, x = np.mgrid[0:height, 0:width]
+    made = ((x + y // 3) // 37 + (y + (9 * np.sin(x / 11)).astype(int)) // 29 * 7) % labels
+    for number in range(12):
+        left, top = GENERATOR.integers(0, width), GENERATOR.integers(0, height)
+        made[top : top + 3 + number, left : left + 1 + number % 5] = GENERATOR.integers(0, labels)
+    values = GENERATOR.choice(np.iinfo(dtype).max, labels, replace=labels > np.iinfo(dtype).max)
+    return values.astype(dtype)[made]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "uint32"])
+@pytest.mark.parametrize(("height", "width"), [(140, 260), (20, 128), (33, 7)])
+def test_tiles_of_runs(dtype, height, width):
+    pictures = [label_map(height, width, labels, dtype) for labels in (2, 9, 200)]
+    files = [psi.encode(picture, level=level) for picture in pictures for level in ("fast", "dense", "max")]
+    results, status = decoded(files, [whole(file) for file in files], "HW")
+    assert not status.any()
+    for number, result in enumerate(results):
+        np.testing.assert_array_equal(result, pictures[number // 3])
+    if height > 128:
+        assert len(files[1]) < 4000, "they are runs, not residuals"
+        box = {"x": 100, "y": 90, "width": 61, "height": 45, "flip_x": True}
+        results, status = decoded(files, [whole(file, **box) for file in files], "HW")
+        assert not status.any()
+        for number, result in enumerate(results):
+            np.testing.assert_array_equal(result, pictures[number // 3][90:135, 100:161][:, ::-1])
+
+
+def test_damage_in_tiles_of_runs():
+    good = np.frombuffer(psi.encode(label_map(140, 260, 9, "uint16")), np.uint8)
+    refused = 0
+    for number in range(60):
+        file = good.copy()
+        for at in GENERATOR.integers(len(file) // 4, len(file), 1 + number % 3):
+            file[at] ^= 1 << GENERATOR.integers(8)
+        for verify in (True, False):
+            _, status = decoded([file.tobytes()], [whole(good.tobytes())], "HW", verify=verify)
+            refused += int(status[0] != 0)
+            assert status[0] in (1, 2, 4) or not verify
+    assert refused > 60
+
+
 def test_damage_is_a_status_and_never_an_access_that_is_not_allowed():
     picture = photo(70, 150, 3)
     refused = 0

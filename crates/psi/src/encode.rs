@@ -332,7 +332,11 @@ const STRIP: usize = 16;
 /// A tile after the first pass.
 enum Planned<W> {
     Done(Vec<u8>),
-    Dense { residuals: Residuals<W>, raw: usize },
+    /// `other` is what stands for the tile where its words by rANS take more; None: the words as they are.
+    Dense {
+        residuals: Residuals<W>,
+        other: Option<Vec<u8>>,
+    },
 }
 
 fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result<Vec<u8>> {
@@ -402,9 +406,9 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
             let lengths = choose::lengths(current);
             planned = parallel(threads, tiles, |index| match &planned[index] {
                 Planned::Done(bytes) => Planned::Done(bytes.clone()),
-                Planned::Dense { residuals, raw } => {
+                Planned::Dense { residuals, other } => {
                     let planes = load::<W>(image, mapping, &place(index)).transformed(residuals.head.transform);
-                    Planned::Dense { residuals: again(&planes, residuals, current, &lengths), raw: *raw }
+                    Planned::Dense { residuals: again(&planes, residuals, current, &lengths), other: other.clone() }
                 }
             });
             model = model_of(&planned, coded_channels, threads);
@@ -413,33 +417,31 @@ fn typed<W: Word>(image: &Image, mapping: &Mapping, options: &Options) -> Result
     let coding = model.as_ref().map(Coding::new);
     let mut bodies = parallel(threads, tiles, |index| match (&planned[index], &coding) {
         (Planned::Done(bytes), _) => bytes.clone(),
-        (Planned::Dense { residuals, raw }, Some(coding)) => {
-            let bytes = write::dense(residuals, coding);
-            if bytes.len() < *raw {
-                bytes
-            } else {
-                write::raw(&load::<W>(image, mapping, &place(index)))
-            }
-        }
+        (Planned::Dense { residuals, .. }, Some(coding)) => write::dense(residuals, coding),
         (Planned::Dense { .. }, None) => Vec::new(),
     });
-    drop(planned);
     let mut tables = model.map(|model| model.write()).unwrap_or_default();
-    let coded = |body: &Vec<u8>| body.first() == Some(&(Mode::Dense as u8));
-    let saved: usize = bodies
-        .iter()
-        .enumerate()
-        .filter(|(_, body)| coded(body))
-        .map(|(index, body)| {
-            write::size_of_raw::<W>(place(index).channels, place(index).width, place(index).height) - body.len()
-        })
+    let uncoded_size = |index: usize| match &planned[index] {
+        Planned::Dense { other: Some(bytes), .. } => bytes.len(),
+        _ => write::size_of_raw::<W>(place(index).channels, place(index).width, place(index).height),
+    };
+    let coded = |index: usize| matches!(planned[index], Planned::Dense { .. });
+    let saved: usize = (0..tiles)
+        .filter(|&index| coded(index))
+        .map(|index| uncoded_size(index).saturating_sub(bodies[index].len()))
         .sum();
-    if saved <= tables.len() {
-        // The tables cost more than they win: a very small image, or noise.
-        for (index, body) in bodies.iter_mut().enumerate().filter(|(_, body)| coded(body)) {
-            *body = write::raw(&load::<W>(image, mapping, &place(index)));
-        }
+    // Where all tables cost more than they win, no tile is coded: a very small image, or noise.
+    let worth = saved > tables.len();
+    if !worth {
         tables = Vec::new();
+    }
+    for (index, body) in bodies.iter_mut().enumerate().filter(|&(index, _)| coded(index)) {
+        if !worth || body.len() >= uncoded_size(index) {
+            *body = match &planned[index] {
+                Planned::Dense { other: Some(bytes), .. } => bytes.clone(),
+                _ => write::raw(&load::<W>(image, mapping, &place(index))),
+            };
+        }
     }
     assemble(&info, mapping, &options.metadata, &tables, &bodies)
 }
@@ -522,6 +524,7 @@ fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level) -> Planned<W> 
         return Planned::Done(bytes);
     }
     let raw = write::size_of_raw::<W>(planes.channels, planes.width, planes.height);
+    let runs = write::runs(planes);
     let transform = match (planes.channels, level) {
         (0..3, _) => color::NONE,
         (_, Level::Max) => choose::transform(std::slice::from_ref(planes)),
@@ -532,20 +535,31 @@ fn plan<W: Word>(planes: &Planes<W>, transform: u8, level: Level) -> Planned<W> 
     let mode = if level == Level::Fast { Mode::Packed } else { Mode::Dense };
     let head = Head { mode, transform, block, planes: planes.channels };
     let mut maps = Vec::with_capacity(planes.channels);
+    let mut sixteenths = 0;
     for channel in 0..planes.channels {
         let costs = if mode == Mode::Packed {
             choose::packed_costs(&coded, channel, block)
         } else {
             choose::fixed_costs(&coded, channel, block)
         };
+        sixteenths += costs.iter().map(|four| four.iter().copied().min().unwrap_or(0) as usize).sum::<usize>();
         maps.push(choose::cheapest(&costs));
     }
+    // What coding takes at least, by the same estimate.
+    let states = planes.width.div_ceil(COLUMNS) * 4;
+    let runs = match runs {
+        Some(runs) if mode == Mode::Dense && runs.len() <= states + sixteenths / (16 * 8) => {
+            return Planned::Done(runs);
+        }
+        runs => runs,
+    };
     let residuals = residuals(&coded, head, maps);
-    if mode == Mode::Packed {
-        let bytes = write::packed(&residuals);
-        return Planned::Done(if bytes.len() < raw { bytes } else { write::raw(planes) });
+    if mode == Mode::Dense {
+        return Planned::Dense { residuals, other: runs };
     }
-    Planned::Dense { residuals, raw }
+    let bytes = write::packed(&residuals);
+    let most = runs.as_ref().map_or(raw, |runs| runs.len().min(raw));
+    Planned::Done(if bytes.len() < most { bytes } else { runs.unwrap_or_else(|| write::raw(planes)) })
 }
 
 #[inline(always)]

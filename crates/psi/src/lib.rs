@@ -16,6 +16,7 @@
 // Lanes and columns are the indices of several arrays at once: loops over them say what is meant.
 #![allow(clippy::needless_range_loop)]
 
+mod bits;
 mod choose;
 mod chunks;
 mod color;
@@ -27,6 +28,7 @@ mod hash;
 mod header;
 mod predict;
 mod rans;
+mod runs;
 mod simd;
 mod store;
 mod tables;

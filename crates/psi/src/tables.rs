@@ -3,6 +3,7 @@
 //! In the file: the number of tables; for each, the number of its tokens and their frequencies, as bits;
 //! then, for each channel of a group, the table of each of its 256 contexts in runs.
 
+use crate::bits::{BitReader, BitWriter};
 use crate::error::{Error, Result};
 use crate::header::GROUP;
 use crate::token::{base, raw_bits, CONTEXTS};
@@ -23,46 +24,11 @@ pub(crate) struct Model {
     pub of_context: Vec<u8>,
 }
 
-struct BitWriter {
-    bytes: Vec<u8>,
-    bits: u32,
-}
-
-impl BitWriter {
-    fn put(&mut self, value: u32, count: u32) {
-        for bit in 0..count {
-            if self.bits.is_multiple_of(8) {
-                self.bytes.push(0);
-            }
-            if let Some(last) = self.bytes.last_mut() {
-                *last |= (((value >> bit) & 1) as u8) << (self.bits % 8);
-            }
-            self.bits += 1;
-        }
-    }
-}
-
-struct BitReader<'a> {
-    bytes: &'a [u8],
-    bits: usize,
-}
-
-impl BitReader<'_> {
-    fn get(&mut self, count: u32) -> Result<u32> {
-        let mut value = 0;
-        for bit in 0..count {
-            let byte = self.bytes.get(self.bits / 8).ok_or_else(|| Error::malformed("the coding tables end early"))?;
-            value |= u32::from((byte >> (self.bits % 8)) & 1) << bit;
-            self.bits += 1;
-        }
-        Ok(value)
-    }
-}
-
 impl Model {
     pub fn write(&self) -> Vec<u8> {
-        let mut out =
-            BitWriter { bytes: vec![self.tables.len() as u8, (self.of_context.len() / CONTEXTS) as u8], bits: 0 };
+        let mut out = BitWriter::default();
+        out.put(self.tables.len() as u32, 8);
+        out.put((self.of_context.len() / CONTEXTS) as u32, 8);
         for frequencies in &self.tables {
             let used = frequencies.iter().rposition(|&f| f > 0).map_or(0, |last| last + 1);
             out.put(used as u32, 7);
@@ -74,7 +40,7 @@ impl Model {
                 }
             }
         }
-        let mut bytes = out.bytes;
+        let mut bytes = out.finish();
         let mut rest = &self.of_context[..];
         while let Some(&first) = rest.first() {
             let run = rest.iter().take_while(|&&table| table == first).take(16).count();
@@ -96,21 +62,22 @@ impl Model {
         if mapped != channels.min(GROUP) {
             return Err(Error::malformed(format!("contexts of {mapped} channels for {channels}")));
         }
-        let mut reader = BitReader { bytes: &bytes[2..], bits: 0 };
+        let mut reader = BitReader::new(&bytes[2..]);
+        let mut get = |count| reader.get(count).ok_or_else(|| Error::malformed("the coding tables end early"));
         let mut tables = Vec::with_capacity(count);
         for number in 0..count {
-            let used = reader.get(7)? as usize;
+            let used = get(7)? as usize;
             if used > W::TOKENS {
                 return Err(Error::malformed(format!("coding table {number} has {used} tokens")));
             }
             let mut frequencies = vec![0u16; W::TOKENS];
             let mut sum = 0u32;
             for frequency in &mut frequencies[..used] {
-                let length = reader.get(4)?;
+                let length = get(4)?;
                 if length > 11 {
                     return Err(Error::malformed(format!("coding table {number} has a frequency of {length} bits")));
                 }
-                let low = if length > 1 { reader.get(length - 1)? } else { 0 };
+                let low = if length > 1 { get(length - 1)? } else { 0 };
                 let value = if length == 0 { 0 } else { 1 << (length - 1) | low };
                 *frequency = value as u16;
                 sum += value;
@@ -121,7 +88,7 @@ impl Model {
             tables.push(frequencies);
         }
         let mut of_context = Vec::with_capacity(mapped * CONTEXTS);
-        for &run in &reader.bytes[reader.bits.div_ceil(8)..] {
+        for &run in reader.rest() {
             if usize::from(run >> 4) >= count {
                 return Err(Error::malformed(format!("a context names table {} of {count}", run >> 4)));
             }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::header::{Place, COLUMNS, GROUP, LANES};
 use crate::predict::{Masks, Row};
 use crate::rans::{Coder, PADDING};
+use crate::runs::Reader;
 use crate::simd::Engine;
 use crate::token::{Energies, CONTEXTS};
 use crate::word::Word;
@@ -26,6 +27,8 @@ pub(crate) enum Mode {
     Dense = 2,
     /// Residuals in as many bits as the largest of sixteen needs.
     Packed = 3,
+    /// Where runs of labels end.
+    Runs = 4,
 }
 
 pub(crate) const HEAD: usize = 4;
@@ -48,6 +51,7 @@ impl Head {
             1 => Mode::Constant,
             2 => Mode::Dense,
             3 => Mode::Packed,
+            4 => Mode::Runs,
             other => return Err(Error::Unsupported(format!("tile mode {other} is unknown"))),
         };
         let transform = bytes[1];
@@ -63,6 +67,9 @@ impl Head {
             if planes != 1 && planes != channels {
                 return Err(Error::malformed(format!("{planes} predictor maps for {channels} channels")));
             }
+        }
+        if mode == Mode::Runs && (channels, transform, planes) != (1, color::NONE, 0) {
+            return Err(Error::malformed(format!("runs in a tile of {channels} channels")));
         }
         Ok(Head { mode, transform, block, planes })
     }
@@ -118,6 +125,7 @@ pub(crate) fn decode<W: Word, E: Engine>(
         Mode::Constant => constant::<W, E>(body, place, rows, sink),
         Mode::Dense => dense::<W, E>(body, &head, place, slots, of_context, rows, sink),
         Mode::Packed => packed::<W, E>(body, &head, place, rows, sink),
+        Mode::Runs => runs::<W, E>(body, usize::from(bytes[2]) + 1, place, rows, sink),
     }
 }
 
@@ -160,6 +168,34 @@ fn constant<W: Word, E: Engine>(body: &[u8], place: &Place, rows: usize, sink: &
     }
     for y in 0..rows {
         sink.row::<E>(y, &out);
+    }
+    Ok(())
+}
+
+fn runs<W: Word, E: Engine>(
+    body: &[u8],
+    labels: usize,
+    place: &Place,
+    rows: usize,
+    sink: &mut impl Sink<W>,
+) -> Result<()> {
+    let list = (labels * W::BYTES).div_ceil(4) * 4;
+    need(body, list)?;
+    let words: Vec<W> = (0..labels).map(|label| word(body, label)).collect();
+    let mut reader = Reader::new(&body[list..], place.width, place.height, labels);
+    let mut out = [[[words[0]; LANES]; COLUMNS]; GROUP];
+    for y in 0..rows {
+        if let Some(row) = reader.row()? {
+            for (lane, four) in row.chunks(COLUMNS).enumerate() {
+                for (column, &label) in four.iter().enumerate() {
+                    out[0][column][lane] = words[usize::from(label)];
+                }
+            }
+        }
+        sink.row::<E>(y, &out);
+    }
+    if rows == place.height {
+        reader.finish()?;
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! The encoder's last step: residuals to the bytes of a tile.
 
+use std::collections::HashMap;
+
 use crate::choose::{Planes, PITCH};
 use crate::header::{COLUMNS, LANES};
 use crate::rans::{Backwards, Entry, Symbol};
+use crate::runs::{self, LABELS};
 use crate::simd::active;
 use crate::tables::Model;
 use crate::tile::{packed_bits, packed_code, Head, Mode, BAND, HEAD, UNIT};
@@ -60,6 +63,40 @@ pub(crate) fn constant<W: Word>(tile: &Planes<W>) -> Option<Vec<u8>> {
         put(&mut out, plane[0]);
     }
     pad(&mut out);
+    Some(out)
+}
+
+/// The tile as runs of labels, where it has few and that takes less than a raw tile.
+pub(crate) fn runs<W: Word>(tile: &Planes<W>) -> Option<Vec<u8>> {
+    if tile.channels != 1 {
+        return None;
+    }
+    let mut left = tile.width * tile.height / 4;
+    let mut number_of: HashMap<u32, u8> = HashMap::new();
+    let (mut words, mut labels) = (Vec::new(), Vec::with_capacity(tile.width * tile.height));
+    let (mut last, mut label) = (None, 0);
+    for row in tile.plane(0).chunks_exact(PITCH) {
+        for &word in &row[..tile.width] {
+            if last != Some(word) {
+                left = left.checked_sub(1)?;
+                last = Some(word);
+                let next = words.len();
+                label = *number_of.entry(word.get()).or_insert_with(|| {
+                    words.push(word);
+                    next as u8
+                });
+                if words.len() > LABELS {
+                    return None;
+                }
+            }
+            labels.push(label);
+        }
+    }
+    let mut out = vec![Mode::Runs as u8, 0, (words.len() - 1) as u8, 0];
+    words.into_iter().for_each(|word| put(&mut out, word));
+    pad(&mut out);
+    let most = size_of_raw::<W>(1, tile.width, tile.height).checked_sub(out.len() + 1)?;
+    out.extend_from_slice(&runs::write(&labels, tile.width, usize::from(out[2]) + 1, most)?);
     Some(out)
 }
 

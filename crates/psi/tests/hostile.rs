@@ -37,6 +37,12 @@ fn samples() -> Vec<(Picture, Vec<u8>)> {
             }
         }
     }
+    // Tiles of runs.
+    for (sample, level) in [(TYPES[0], Level::Dense), (TYPES[2], Level::Max)] {
+        let picture = make(Content::Labels, sample, (150, 140, 1), 1, 3);
+        let file = encode(&picture.image(), &Options { level, ..Options::default() }).unwrap();
+        out.push((picture, file));
+    }
     out
 }
 
@@ -169,4 +175,21 @@ fn requests_that_do_not_fit_are_refused() {
     refused(Region { width: 0, ..whole }, strides, 90 * 33 * 3);
     refused(whole, strides, 90 * 33 * 3 - 1);
     refused(whole, Strides { row: usize::MAX, ..strides }, 90 * 33 * 3);
+}
+
+#[test]
+fn a_device_can_check_any_file() {
+    for (picture, file) in samples() {
+        let whole = Region { x: 0, y: 0, z: 0, width: picture.width, height: picture.height, depth: picture.depth };
+        penstock_psi::device::verify(&file, whole).unwrap();
+        let mut damaged = file.clone();
+        let last = damaged.len() - 1;
+        damaged[last] ^= 1;
+        assert!(penstock_psi::device::verify(&damaged, whole).is_err());
+    }
+    // Stored as it is: one tile, whatever the size.
+    let picture = make(Content::Noise, TYPES[0], (3, 5, 400), 1, 5);
+    let file = encode(&picture.image(), &Options::default()).unwrap();
+    let whole = Region { x: 0, y: 0, z: 0, width: 3, height: 5, depth: 400 };
+    penstock_psi::device::verify(&file, whole).unwrap();
 }

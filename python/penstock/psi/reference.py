@@ -11,6 +11,7 @@ from penstock.psi.encoded import lowered_first
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     from penstock.psi.encoded import Encoded, Finish
 
@@ -61,9 +62,8 @@ def with_mode(pixels: torch.Tensor, finish: Finish) -> torch.Tensor:
         return pixels[..., :1].expand(-1, -1, 3 if finish.mode == "rgb" else 1)
     if finish.mode == "rgb":
         return pixels[..., :3]
-    weights = torch.tensor([19595, 38470, 7471], dtype=torch.int32, device=pixels.device)
-    summed = (pixels[..., :3].to(torch.int32) * weights).sum(-1, keepdim=True)
-    return ((summed + 0x8000) >> 16).to(torch.uint8)
+    red, green, blue = pixels[..., :3].to(torch.int32).split(1, -1)
+    return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).to(torch.uint8)
 
 
 def with_values(pixels: torch.Tensor, stored: str, finish: Finish) -> torch.Tensor:
@@ -72,10 +72,8 @@ def with_values(pixels: torch.Tensor, stored: str, finish: Finish) -> torch.Tens
     factor, offset = finish.affine(stored, pixels.shape[2])
     if finish.mean is None and (factor == 1).all():
         return pixels.to(to)
-    device = pixels.device
-    values = pixels.to(torch.float32) * torch.from_numpy(factor).to(device) + torch.from_numpy(offset).to(
-        device
-    )
+    both = (_moved(values, pixels.device) for values in (factor, offset))
+    values = pixels.to(torch.float32) * next(both) + next(both)
     if to.is_floating_point or to == torch.bool:
         return values.to(to)
     rounded = values.abs().add(0.5).floor().mul(values.sign())
@@ -88,8 +86,8 @@ def resized(pixels: torch.Tensor, record: np.void) -> torch.Tensor:
     kind = int(record["interpolation"])
     height, width = int(record["resized_h"]), int(record["resized_w"])
     if kind == 1:
-        rows = ((2 * torch.arange(height) + 1) * pixels.shape[0] // (2 * height)).to(pixels.device)
-        columns = ((2 * torch.arange(width) + 1) * pixels.shape[1] // (2 * width)).to(pixels.device)
+        rows = (2 * torch.arange(height, device=pixels.device) + 1) * pixels.shape[0] // (2 * height)
+        columns = (2 * torch.arange(width, device=pixels.device) + 1) * pixels.shape[1] // (2 * width)
         return pixels[rows][:, columns]
     values = pixels.to(torch.float64)
     with_alpha = pixels.shape[2] in (2, 4)
@@ -97,8 +95,8 @@ def resized(pixels: torch.Tensor, record: np.void) -> torch.Tensor:
         full = 1.0 if pixels.is_floating_point() else float(torch.iinfo(pixels.dtype).max)
         alpha = values[..., -1:] / full
         values = rounded_to(torch.cat((values[..., :-1] * alpha, values[..., -1:]), -1), pixels.dtype)
-    across = weights(pixels.shape[1], width, kind).to(pixels.device)
-    down = weights(pixels.shape[0], height, kind).to(pixels.device)
+    across = weights(pixels.shape[1], width, kind, pixels.device)
+    down = weights(pixels.shape[0], height, kind, pixels.device)
     passes = [("ow,hwc->hoc", across), ("oh,hwc->owc", down)]
     for way, taps in reversed(passes) if lowered_first(record) else passes:
         values = clipped(torch.einsum(way, taps, values), pixels.dtype)
@@ -108,6 +106,12 @@ def resized(pixels: torch.Tensor, record: np.void) -> torch.Tensor:
         colour = torch.where(alpha > 0, values[..., :-1] / alpha, 0.0)
         values = rounded_to(torch.cat((colour, values[..., -1:]), -1), pixels.dtype)
     return values.to(pixels.dtype)
+
+
+def _moved(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A small array on the device. From memory that is not pinned the copy would wait for the whole stream."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def clipped(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -123,13 +127,13 @@ def rounded_to(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values if dtype.is_floating_point else clipped(values.round(), dtype)
 
 
-def weights(inputs: int, outputs: int, kind: int) -> Any:
+def weights(inputs: int, outputs: int, kind: int, device: Any = "cpu") -> Any:
     """Pillow's filter along one axis: ``[outputs, inputs]``, each row summing to one."""
     scale = inputs / outputs
     widen = max(scale, 1.0)
     reach = _SUPPORT[kind] * widen
-    centre = ((torch.arange(outputs, dtype=torch.float64) + 0.5) * scale)[:, None]
-    place = torch.arange(inputs, dtype=torch.float64)[None, :]
+    centre = ((torch.arange(outputs, dtype=torch.float64, device=device) + 0.5) * scale)[:, None]
+    place = torch.arange(inputs, dtype=torch.float64, device=device)[None, :]
     first = (centre - reach + 0.5).clamp(min=0).floor()
     last = (centre + reach + 0.5).floor()
     x = ((place + 0.5 - centre) / widen).abs()

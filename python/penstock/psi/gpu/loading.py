@@ -1,23 +1,25 @@
 """The device's side of a Loader: fields that arrive as files (``penstock.psi.encoded``) become tensors.
 
-Three ways, by what the records ask for, each enqueued on the current stream without waiting:
+Four ways, picture by picture, by what the records ask for. Those of one way go together, and each is enqueued on the current
+stream without waiting:
 
 - **stored**: nothing is resampled, padded or brought to other channels. The kernels write the result itself: region,
   mirror image, type, normalisation and layout in one store.
 - **resampled**: 8-bit pictures that are resized. The kernels decode the boxes into one padded tensor; two batched matrix
-  products with Pillow's filter weights do the rest, clipped in between as Pillow does. float16 holds a value to an eighth of a
-  level, and the products are summed in float32: within a level of the CPU's.
+  products with Pillow's filter weights do the rest in float32, rounded to whole levels in between as Pillow does: within
+  one level of the CPU's (two where torch is allowed TF32).
 - **followed**: everything else. The boxes are decoded here and finished one by one by the reference's own steps.
+- **host**: files whose samples are stored as they are, for which there is no kernel. They are decoded on the CPU and copied.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.psi.encoded import lowered_first
 from penstock.psi.gpu.decoder import Decoder
 from penstock.psi.gpu.plan import NUMBERS, planned
 
@@ -42,14 +44,92 @@ def decode_encoded(encoded: Encoded, device: str) -> Any:
     """
     import torch
 
-    decoder = _decoder(device)
     if not len(encoded):
-        return torch.empty(encoded.shape or (0,), device=decoder.device)
-    if _is_stored(encoded):
-        return _stored(decoder, encoded)
-    if _is_resampled(encoded):
-        return _resampled(decoder, encoded)
-    return _followed(decoder, encoded)
+        return torch.empty(encoded.shape or (0,), device=device)
+    ways = ways_of(encoded)
+    kinds = np.unique(ways)
+    if len(kinds) == 1:
+        return _WAYS[Way(int(kinds[0]) % len(Way))](encoded, device)
+    order, parts = [], []
+    for kind in kinds.tolist():
+        slots = np.flatnonzero(ways == kind)
+        order.append(slots)
+        parts.append(_WAYS[Way(kind % len(Way))](_part(encoded, slots), device))
+    places = np.argsort(np.concatenate(order))
+    if encoded.shape is None:
+        joined = [sample for part in parts for sample in part]
+        return [joined[place] for place in places.tolist()]
+    (index,) = _on_device(torch.device(device), places, dtype=np.int64)
+    return torch.cat(parts).index_select(0, index)
+
+
+class Way(IntEnum):
+    """How a picture becomes a tensor."""
+
+    STORED = 0
+    RESAMPLED = 1
+    FOLLOWED = 2
+    HOST = 3
+
+
+_AS_THEY_ARE = 2
+"""The flag of a file whose samples are stored as they are, and the byte of the header that holds it."""
+_FLAGS = 7
+
+
+def ways_of(encoded: Encoded) -> npt.NDArray[np.int64]:
+    """For each picture its :class:`Way` plus a multiple of their number: those that have one number go together."""
+    records, finish = encoded.records, encoded.finish
+    ways = np.full(len(encoded), int(Way.FOLLOWED))
+    if encoded.shape is not None and (records["sample_type"] == records["sample_type"][0]).all():
+        channels = records["channels"]
+        if finish.mode == "unchanged":
+            kept = np.full(len(encoded), bool((channels == channels[0]).all()))
+        else:
+            kept = (channels == finish.channels(0)) & (encoded.stored(0) == "uint8")
+        whole = (records["interpolation"] == 0) & _same(records, "w", "out_w", "window_w")
+        whole &= _same(records, "h", "out_h", "window_h")
+        resized, kinds = _resizable(encoded, kept)
+        stored = whole & kept & _stores_values(encoded)
+        if (resized & (records["interpolation"] != 0)).any():
+            # One that happens to have the wanted size goes with the others, by a filter that changes nothing.
+            stored &= ~resized
+        ways[stored] = Way.STORED
+        resized &= ~stored
+        ways[resized] = Way.RESAMPLED + len(Way) * (kinds + 4 * channels)[resized]
+    starts = encoded.offsets + _FLAGS
+    if len(encoded.data):
+        ways[encoded.data[starts] & _AS_THEY_ARE != 0] = Way.HOST
+    return ways
+
+
+def _same(records: npt.NDArray[Any], *names: str) -> npt.NDArray[np.bool_]:
+    same = records[names[0]] == records[names[1]]
+    return same & (records[names[0]] == records[names[2]])
+
+
+def _stores_values(encoded: Encoded) -> bool:
+    """Whether the kernels can write values of the result's type."""
+    finish, stored = encoded.finish, encoded.stored(0)
+    if finish.dtype is not None and finish.dtype != stored:
+        return finish.dtype in NUMBERS
+    factor, offset = finish.affine(stored, finish.channels(int(encoded.records["channels"][0])))
+    return bool((factor == 1).all() and (offset == 0).all())
+
+
+def _resizable(
+    encoded: Encoded, kept: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Which pictures the products can resize, and by which filter; grey ones become rgb at the end."""
+    records, finish = encoded.records, encoded.finish
+    kinds = records["interpolation"].astype(np.int64)
+    same_size = (records["resized_w"] == records["w"]) & (records["resized_h"] == records["h"])
+    kinds[(kinds == 0) & same_size] = max(2, int(kinds.max()))
+    channels = records["channels"]
+    fits = (kept & np.isin(channels, (1, 3))) | ((channels == 1) & (finish.mode == "rgb"))  # alpha comes first
+    fits &= np.isin(kinds, (2, 3)) & (encoded.stored(0) == "uint8")
+    fits &= (records["window_w"] == records["out_w"]) & (records["window_h"] == records["out_h"])
+    return fits & (finish.dtype in (None, "uint8", *NUMBERS)), kinds
 
 
 def finish(device: str) -> None:
@@ -118,40 +198,12 @@ def _run(decoder: Decoder, encoded: Encoded, plan: Plan, out: Any, factors: Any 
 # Stored: the kernels write the result.
 
 
-def _is_stored(encoded: Encoded) -> bool:
-    records, finish = encoded.records, encoded.finish
-    if encoded.shape is None or records["interpolation"].any() or not _keeps_channels(encoded):
-        return False
-    alike = all((records[box] == records[out]).all() for box, out in (("w", "out_w"), ("h", "out_h")))
-    whole = (
-        alike and (records["window_w"] == records["w"]).all() and (records["window_h"] == records["h"]).all()
-    )
-    if not whole:
-        return False
-    factor, offset = finish.affine(encoded.stored(0), int(records["channels"][0]))
-    same_values = bool((factor == 1).all() and (offset == 0).all())
-    stored = encoded.stored(0)
-    if finish.dtype is None or finish.dtype == stored:
-        return same_values
-    return finish.dtype in NUMBERS
-
-
-def _keeps_channels(encoded: Encoded) -> bool:
-    """Whether every picture has one type and the channels that the mode asks for, without conversion."""
-    records, mode = encoded.records, encoded.finish.mode
-    if (records["sample_type"] != records["sample_type"][0]).any():
-        return False
-    if mode == "unchanged":
-        return bool((records["channels"] == records["channels"][0]).all())
-    wanted = 3 if mode == "rgb" else 1
-    return encoded.stored(0) == "uint8" and bool((records["channels"] == wanted).all())
-
-
-def _stored(decoder: Decoder, encoded: Encoded) -> Any:
+def _stored(encoded: Encoded, device: str) -> Any:
     import torch
 
+    decoder = _decoder(device)
     shape = encoded.shape
-    assert shape is not None  # noqa: S101 - asked for by _is_stored
+    assert shape is not None  # noqa: S101 - asked for by ways_of
     planes = encoded.finish.order() == "NCHW"
     channels = int(encoded.records["channels"][0])
     height, width = (shape[2], shape[3]) if planes else (shape[1], shape[2])
@@ -164,95 +216,69 @@ def _stored(decoder: Decoder, encoded: Encoded) -> Any:
     requests = _requests(encoded, starts, strides, mirrored=True)
     plan = _planned(encoded, requests, name if numbers else "bits", dtype.itemsize)
     out = torch.empty(shape, dtype=dtype, device=decoder.device)
-    factors = _on_device(decoder, *encoded.finish.affine(stored, channels)) if numbers else None
+    factors = _on_device(decoder.device, *encoded.finish.affine(stored, channels)) if numbers else None
     _run(decoder, encoded, plan, out, factors)
     return out
 
 
-def _on_device(decoder: Decoder, *arrays: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """Small arrays in one copy."""
+def _on_device(device: Any, *arrays: npt.NDArray[Any], dtype: type[np.generic] = np.float32) -> tuple[Any, ...]:
+    """Small arrays in one copy, which nobody waits for."""
     import torch
 
-    flat = torch.from_numpy(
-        np.concatenate([array.astype(np.float32).ravel() for array in arrays])
-    ).pin_memory()
-    parts = flat.to(decoder.device, non_blocking=True).split([array.size for array in arrays])
+    flat = torch.from_numpy(np.concatenate([array.astype(dtype).ravel() for array in arrays]))
+    if device.type == "cuda":
+        flat = flat.pin_memory().to(device, non_blocking=True)
+    parts = flat.split([array.size for array in arrays])
     return tuple(part.view(array.shape) for part, array in zip(parts, arrays, strict=True))
 
 
 # Resampled: two matrix products.
 
 
-def _is_resampled(encoded: Encoded) -> bool:
-    records = encoded.records
-    return (
-        encoded.shape is not None
-        and encoded.stored(0) == "uint8"
-        and _keeps_channels(encoded)
-        and int(records["channels"][0]) in (1, 3)  # alpha is multiplied in first
-        and bool(np.isin(records["interpolation"], (2, 3)).all())
-        and bool((records["interpolation"] == records["interpolation"][0]).all())
-        and bool(
-            (records["window_w"] == records["out_w"]).all()
-            and (records["window_h"] == records["out_h"]).all()
-        )
-        and encoded.finish.dtype in (None, "uint8", *NUMBERS)
-    )
-
-
-def _resampled(decoder: Decoder, encoded: Encoded) -> Any:
+def _resampled(encoded: Encoded, device: str) -> Any:
     import torch
 
-    records, finish = encoded.records, encoded.finish
+    decoder = _decoder(device)
+    records = encoded.records
     count, channels = len(encoded), int(records["channels"][0])
     high, wide = int(records["h"].max()), -(-int(records["w"].max()) // 8) * 8
     strides = (wide, 1, wide * high)
     starts = np.arange(count, dtype=np.int64) * (channels * high * wide)
-    plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float16", 2)
+    plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float32", 4)
     # What lies outside of a box is multiplied by 0: it must be a number.
-    boxes = torch.zeros((count, channels * high, wide), dtype=torch.float16, device=decoder.device)
+    boxes = torch.zeros((count, channels, high, wide), dtype=torch.float32, device=decoder.device)
+    _run(decoder, encoded, plan, boxes, _on_device(decoder.device, np.ones(channels), np.zeros(channels)))
+    return _products(encoded, boxes)
+
+
+def _products(encoded: Encoded, boxes: Any) -> Any:
+    """The result from decoded boxes ``[n, channels, height, width]`` in float32, zeros around them."""
+    import torch
+
+    records, finish = encoded.records, encoded.finish
+    count, channels, high, wide = boxes.shape
+    wanted = finish.channels(channels)
     geometry = np.stack([records[name].astype(np.float32) for name in (
         "w", "resized_w", "window_x", "flip_x", "h", "resized_h", "window_y", "flip_y",
     )])  # fmt: skip
-    factor, offset = finish.affine("uint8", channels)
-    placed, factors, offsets, ones, zeros = _on_device(
-        decoder, geometry, factor, offset, np.ones(channels), np.zeros(channels)
-    )
-    _run(decoder, encoded, plan, boxes, (ones, zeros))
-    kind = int(records["interpolation"][0])
+    placed, factors, offsets = _on_device(boxes.device, geometry, *finish.affine("uint8", wanted))
+    kind = max(2, int(records["interpolation"].max()))
     out_h, out_w = int(records["out_h"][0]), int(records["out_w"][0])
     across = _filters(placed[:4], wide, out_w, kind)
     down = _filters(placed[4:], high, out_h, kind)
-    boxes = boxes.view(count, channels, high, wide)
-    small = _both_ways(boxes, across.transpose(1, 2).unsqueeze(1), down.unsqueeze(1), lowered_first(records))
+    narrow = torch.bmm(boxes.view(count, channels * high, wide), across.transpose(1, 2)).round_().clamp_(0, 255)
+    narrow = narrow.view(count, channels, high, out_w)
+    small = torch.matmul(down.unsqueeze(1), narrow).round_().clamp_(0, 255).expand(-1, wanted, -1, -1)
     if finish.dtype in NUMBERS:
-        small = (small.float() * factors.view(-1, 1, 1) + offsets.view(-1, 1, 1)).to(
-            getattr(torch, finish.dtype)
-        )
+        small = small * factors.view(-1, 1, 1) + offsets.view(-1, 1, 1)
+        small = small.to(getattr(torch, finish.dtype))
     else:
         small = small.to(torch.uint8)
-    return small if finish.order() == "NCHW" else small.permute(0, 2, 3, 1).contiguous()
-
-
-def _both_ways(boxes: Any, across: Any, down: Any, lowered: npt.NDArray[np.bool_]) -> Any:
-    """The two products, in each picture's own order, rounded to whole levels at the end."""
-    import torch
-
-    def product(one: Any, other: Any) -> Any:
-        return torch.matmul(one, other).clamp_(0, 255)
-
-    if lowered.all():
-        return product(product(down, boxes), across).round_()
-    small = product(down, product(boxes, across)).round_()
-    if lowered.any():
-        first = torch.from_numpy(lowered).pin_memory().to(boxes.device, non_blocking=True)
-        other = product(product(down, boxes), across).round_()
-        small = torch.where(first.view(-1, 1, 1, 1), other, small)
-    return small
+    return (small if finish.order() == "NCHW" else small.permute(0, 2, 3, 1)).contiguous()
 
 
 def _filters(placed: Any, inputs: int, outputs: int, kind: int) -> Any:
-    """Pillow's filter for each picture: ``[n, outputs, inputs]`` in float16, zero outside of the picture.
+    """Pillow's filter for each picture: ``[n, outputs, inputs]``, zero outside of the picture.
 
     ``placed``: size of the box, size of the result, first output that is kept, and whether outputs are mirrored.
     """
@@ -277,18 +303,19 @@ def _filters(placed: Any, inputs: int, outputs: int, kind: int) -> Any:
     top = (centre + reach * widen + 0.5).floor()
     kept = (place >= low) & (place < top) & (place < size)
     shape = torch.where(kept, shape, 0.0)
-    return (shape / shape.sum(2, keepdim=True)).half()
+    return shape / shape.sum(2, keepdim=True)
 
 
 # Followed: the reference's steps, on the device.
 
 
-def _followed(decoder: Decoder, encoded: Encoded) -> Any:
+def _followed(encoded: Encoded, device: str) -> Any:
     import torch
 
     from penstock.psi.encoded import SAMPLE_TYPES
     from penstock.psi.reference import followed
 
+    decoder = _decoder(device)
     records = encoded.records
     results: list[Any] = [None] * len(encoded)
     for kind in sorted(set(records["sample_type"].tolist())):
@@ -322,3 +349,27 @@ def _part(encoded: Encoded, slots: npt.NDArray[np.int64]) -> Encoded:
         ids=encoded.ids[slots],
         named=named,
     )
+
+
+# Host: there is no kernel for it.
+
+
+def _on_host(encoded: Encoded, device: str) -> Any:
+    from penstock.psi.reference import decode_on_cpu
+
+    made = decode_on_cpu(encoded)
+    if isinstance(made, list):
+        return [_copied(sample, device) for sample in made]
+    return _copied(made, device)
+
+
+def _copied(tensor: Any, device: str) -> Any:
+    return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
+
+
+_WAYS: dict[Way, Callable[[Encoded, str], Any]] = {
+    Way.STORED: _stored,
+    Way.RESAMPLED: _resampled,
+    Way.FOLLOWED: _followed,
+    Way.HOST: _on_host,
+}

@@ -11,6 +11,7 @@
 #include "bytes.cuh"
 #include "words.cuh"
 #include "output.cuh"
+#include "runs.cuh"
 
 // What a warp needs while it decodes one tile; the tile itself is in shared memory, which leaves registers for the lanes.
 struct Warp {
@@ -233,6 +234,13 @@ PSI_FN u32 packed_word(const u8* data, u32 length, u32 at) {
     return low | high << 16;
 }
 
+// The codes of a lane's units of one band, the first of which has the number `unit`; 0 where the lane has none.
+template <int channels> PSI_FN void width_codes(const u8* codes, u32 unit, bool here, u32 lanes, u32 (&out)[channels]) {
+    PSI_UNROLL
+    for (int c = 0; c < channels; c++, unit += lanes)
+        out[c] = here ? load_u8(codes + (unit >> 1)) >> (4 * (unit & 1)) & 15 : 0;
+}
+
 template <int channels> PSI_FN void decode_packed(const Warp& warp) {
     const Tile& tile = warp.tile;
     const Maps maps = maps_of(tile);
@@ -252,15 +260,14 @@ template <int channels> PSI_FN void decode_packed(const Warp& warp) {
     rows.start();
     Output output(warp);
     const u32 rows_wanted = tile.rows;
+    u32 next[channels]; // width codes of the band that comes: asked for while the one before is rebuilt
+    width_codes<channels>(codes, lane_id(), here, warp.lanes, next);
     for (u32 band = 0; 4 * band < rows_wanted; band++) {
         // Widths of the lane's units, and where they start: the sums of the lanes below, three channels at once in fields of
         // 10 bits for words of 8 bits.
         u32 bits[channels], from[channels];
         PSI_UNROLL
-        for (int c = 0; c < channels; c++) {
-            u32 unit = (band * channels + c) * warp.lanes + lane_id();
-            bits[c] = here ? packed_bits(load_u8(codes + (unit >> 1)) >> (4 * (unit & 1)) & 15) : 0;
-        }
+        for (int c = 0; c < channels; c++) bits[c] = packed_bits(next[c]);
         const int together = PSI_BITS == 8 ? 3 : 1;
         PSI_UNROLL
         for (int c = 0; c < channels; c += together) {
@@ -282,18 +289,30 @@ template <int channels> PSI_FN void decode_packed(const Warp& warp) {
         }
 #if PSI_BITS == 8
         // Sixteen residuals of up to 8 bits: whole 32-bit words around the unit's bytes, put right by a shift of 0 or 16 bits. What
-        // lies behind the unit is read too, and not used; past the data a damaged tile reads its last bytes.
+        // lies behind the unit is read too, and not used; past the data a damaged tile reads what follows its last bytes, up to 20.
         u32 unit[channels][4];
         PSI_UNROLL
         for (int c = 0; c < channels; c++) {
-            u32 start = smaller(from[c], length), odd = start & 2, words[5];
-            const u8* aligned = data + (start - odd);
+            u32 start = smaller(from[c], length), words[5];
+            const u8* aligned = data + (start & ~2u);
             PSI_UNROLL
-            for (u32 i = 0; i < 5; i++) words[i] = 4 * i < 2 * bits[c] + odd ? load_u32(aligned + 4 * i) : 0;
+            for (u32 i = 0; i < 4; i++) words[i] = load_u32(aligned + 4 * i);
+            words[4] = bits[c] == 8 ? load_u32(aligned + 16) : 0;
             PSI_UNROLL
-            for (u32 i = 0; i < 4; i++) unit[c][i] = funnel_right(words[i], words[i + 1], 8 * odd);
+            for (u32 i = 0; i < 4; i++) words[i] = funnel_right(words[i], words[i + 1], 8 * (start & 2));
+            // Row by row: four residuals become bytes, and the next four come down.
+            const u32 width = bits[c], ones = low_ones(width) * 0x00010001u;
+            PSI_UNROLL
+            for (int line = 0; line < 4; line++) {
+                u32 halves = pick_bytes(words[0], words[0] >> (2 * width), 0x5410);
+                unit[c][line] = (halves & ones) + (halves >> width & ones) * 256;
+                PSI_UNROLL
+                for (int i = 0; i < 3 - line; i++) words[i] = funnel_right(words[i], words[i + 1], 4 * width);
+            }
         }
 #endif
+        if (4 * band + 4 < rows_wanted)
+            width_codes<channels>(codes, (band + 1) * channels * warp.lanes + lane_id(), here, warp.lanes, next);
         PSI_UNROLL
         for (u32 line = 0; line < 4; line++) {
             u32 y = 4 * band + line;
@@ -302,15 +321,7 @@ template <int channels> PSI_FN void decode_packed(const Warp& warp) {
 #if PSI_BITS == 8
             u32 residuals[channels];
             PSI_UNROLL
-            for (int c = 0; c < channels; c++) {
-                u32 width = bits[c], ones = low_ones(width) * 0x00010001u;
-                u32 four = unit[c][0];
-                u32 halves = pick_bytes(four, four >> (2 * width), 0x5410);
-                residuals[c] = (halves & ones) | ((halves << (8 - width)) & (ones << 8));
-                // The next four residuals come down.
-                PSI_UNROLL
-                for (int i = 0; i < 3 - (int)line; i++) unit[c][i] = funnel_right(unit[c][i], unit[c][i + 1], 4 * width);
-            }
+            for (int c = 0; c < channels; c++) residuals[c] = unit[c][line];
             rows.rebuild(residuals);
             output.template bytes<channels>(y, rows.rows);
 #else
@@ -368,11 +379,33 @@ template <int channels> PSI_FN void decode_stored(const Warp& warp) {
     }
 }
 
+PSI_FN void decode_runs(const Warp& warp) {
+    const Tile& tile = warp.tile;
+    Runs runs(tile);
+    if (!runs.fine) return complain(warp, BAD_STREAM);
+    Output output(warp);
+    for (u32 y = 0; y < tile.rows; y++) {
+        runs.next(tile.width, tile.height - y);
+        u32 words[1][4];
+        PSI_UNROLL
+        for (u32 k = 0; k < 4; k++) words[0][k] = runs.word(k);
+#if PSI_BITS == 8
+        u32 packed[1] = {words[0][0] | words[0][1] << 8 | words[0][2] << 16 | words[0][3] << 24};
+        output.template bytes<1>(y, packed);
+#else
+        output.template words<1>(y, words);
+#endif
+    }
+    if (tile.rows == tile.height ? !runs.complete() : !runs.fine) complain(warp, BAD_STREAM);
+}
+
 template <int channels> PSI_FN void decode_tile(const Warp& warp) {
     if (warp.tile.mode <= CONSTANT) {
         decode_stored<channels>(warp);
     } else if (warp.tile.mode == PACKED) {
         decode_packed<channels>(warp);
+    } else if (warp.tile.mode == RUNS) {
+        if (channels == 1) decode_runs(warp);
     } else {
 #if PSI_TABLES
         if (warp.tile.width == 128)

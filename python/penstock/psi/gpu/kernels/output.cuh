@@ -172,25 +172,27 @@ PSI_FN void store_sample(u8* out, i64 at, u32 sample, u32 bits, float scale, flo
 }
 
 // The general way: four words of one channel, in any strides, type and mapping. With a palette the one coded channel
-// stands for all.
-PSI_FN void store_words(const Job& job, const Picture& picture, const Tile& tile, const Lane& lane, u32 y, u32 channel,
-                        const u32 (&words)[4]) {
+// stands for all. Called, not inlined: there are many places for it, and it is long.
+PSI_CALL void store_general(const Job& job, const Picture& picture, const Tile& tile, i32 column, u32 inside, u32 y, u32 channel,
+                            u32 a, u32 b, u32 c, u32 d) {
+    const Lane lane = {column, inside};
+    const u32 words[4] = {a, b, c, d};
     i64 row = (i64)picture.out + (i64)(tile.slice - picture.z) * picture.slice + (i64)(tile.y + y - picture.y) * picture.row;
     u32 coded = tile.first_channel + channel;
     u32 bytes = sample_bytes(picture.sample);
     PSI_UNROLL
     for (u32 k = 0; k < 4; k++) {
-        u32 i = picture.flip ? 3 - k : k;
-        if (!(lane.inside >> i & 1)) continue;
-        i64 at = row + (lane.column + (i32)i) * picture.column;
+        u32 place = picture.flip ? 3 - k : k;
+        if (!(lane.inside >> place & 1)) continue;
+        i64 at = row + (lane.column + (i32)place) * picture.column;
         if (picture.palette_entries != 0) {
             u32 entry = words[k] < picture.palette_entries ? words[k] : 0;
             const u8* colour = job.blob + picture.file + picture.palette + (u64)entry * picture.channels * bytes;
-            for (u32 c = 0; c < picture.channels; c++) {
+            for (u32 part = 0; part < picture.channels; part++) {
                 u32 bits = 0;
-                for (u32 b = 0; b < bytes; b++) bits |= load_u8(colour + c * bytes + b) << (8 * b);
-                float scale = PSI_NUMBERS ? job.scale[c] : 1.0f, bias = PSI_NUMBERS ? job.bias[c] : 0.0f;
-                store_sample(job.out, at + c * picture.channel, picture.sample, bits, scale, bias);
+                for (u32 i = 0; i < bytes; i++) bits |= load_u8(colour + part * bytes + i) << (8 * i);
+                float scale = PSI_NUMBERS ? job.scale[part] : 1.0f, bias = PSI_NUMBERS ? job.bias[part] : 0.0f;
+                store_sample(job.out, at + part * picture.channel, picture.sample, bits, scale, bias);
             }
         } else {
             u32 ordered = (words[k] << picture.shift) + picture.offset;
@@ -199,4 +201,9 @@ PSI_FN void store_words(const Job& job, const Picture& picture, const Tile& tile
             store_sample(job.out, at + coded * picture.channel, picture.sample, bits, scale, bias);
         }
     }
+}
+
+PSI_FN void store_words(const Job& job, const Picture& picture, const Tile& tile, const Lane& lane, u32 y, u32 channel,
+                        const u32 (&words)[4]) {
+    store_general(job, picture, tile, lane.column, lane.inside, y, channel, words[0], words[1], words[2], words[3]);
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include "picture.cuh"
 
-enum Mode : u32 { RAW = 0, CONSTANT = 1, DENSE = 2, PACKED = 3 };
+enum Mode : u32 { RAW = 0, CONSTANT = 1, DENSE = 2, PACKED = 3, RUNS = 4 };
 
 struct Tile {
     u32 number;     // in the file
@@ -19,6 +19,7 @@ struct Tile {
     u32 weight;     // of green in that mean, of 16
     bool swap;      // red and green stand for each other
     u32 block_x, block_y, planes;
+    u32 labels;     // of a tile of runs
     const u8* body; // behind the head
     u32 body_length;
 };
@@ -102,8 +103,11 @@ PSI_FN bool open_tile(const Job& job, const Picture& picture, Tile& tile) {
     tile.body = tile.bytes + 4;
     tile.body_length = tile.length - 4;
     if (tile.mode < DENSE) tile.colours = 0;
-    bool fine = tile.mode <= PACKED && (head >> 13 & 7) == 0 && (tile.colours == 0 ? !tile.swap : tile.channels >= 3);
-    if (tile.mode >= DENSE) {
+    tile.labels = (head >> 16 & 255) + 1;
+    bool fine = tile.mode <= RUNS && (head >> 13 & 7) == 0 && (tile.colours == 0 ? !tile.swap : tile.channels >= 3);
+    if (tile.mode == RUNS) {
+        fine = fine && tile.channels == 1 && tile.colours == 0 && tile.planes == 0;
+    } else if (tile.mode >= DENSE) {
         fine = fine && tile.block_x >= 2 && tile.block_x <= 7 && tile.block_y <= 12 &&
                (tile.planes == 1 || tile.planes == tile.channels);
     }

@@ -1,0 +1,92 @@
+"""PSI's long tests, once: round trips of made-up pictures, and damaged files against the decoder.
+
+``python benchmarks/psi_soak.py [--cases 100000] [--seconds 600]``. They run in pieces of at most a few minutes, each with a
+seed of its own, in release builds. What the figures are: `docs/psi.md` and `crates/psi/tests`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from _results import Results, quick
+
+ROOT = Path(__file__).resolve().parent.parent
+PIECE_CASES = 4000
+"""Of each of the two properties of ``round_trip.rs``."""
+PIECE_SECONDS = 60
+
+
+def test(name: str, only: str, before: tuple[str, ...], **environment: str) -> tuple[bool, str]:
+    """Runs one Rust test; whether it passed, and what it said."""
+    command = [*before, "cargo", "test", "--release", "--quiet", "-j2", "-p", "penstock-psi", "--test", name]
+    done = subprocess.run(
+        [*command, "--", only, "--nocapture", "--test-threads=2"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
+    said = done.stdout
+    if done.returncode:
+        print(said[-4000:], flush=True)
+    return done.returncode == 0 and "test result: ok" in said, said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--before", default="", help="a command that each piece is run through, such as nice")
+    options = parser.parse_args()
+    before = tuple(options.before.split())
+    cases, seconds = (2000, 10) if quick() else (options.cases, options.seconds)
+    results = Results("psi_soak-quick" if quick() else "psi_soak")
+    seed = time.time_ns() % 2**32
+    done = failures = 0
+    start = time.monotonic()
+    while done < cases:
+        # Without a fixed seed proptest draws one from the system for each run.
+        count = min(PIECE_CASES, -(-(cases - done) // 2))
+        passed, _ = test("round_trip", "any_", before, PROPTEST_CASES=str(count))
+        done += 2 * count
+        failures += not passed
+        print(f"{done} round trips, {failures} failures, {time.monotonic() - start:.0f} s", flush=True)
+        results.row("round trips", "psi", "cases", done, "pictures")
+        results.row("round trips", "psi", "failures", failures, "runs")
+        results.save()
+    spent = files = wrong = 0
+    while spent < seconds:
+        piece = min(PIECE_SECONDS, seconds - spent)
+        seed += 1
+        passed, said = test(
+            "hostile", "changed", before, PSI_FUZZ_SECONDS=str(piece), PSI_FUZZ_SEED=str(seed)
+        )
+        spent += piece
+        wrong += not passed
+        files += sum(int(count) for count in re.findall(r"(\d+) changed files", said))
+        print(f"{spent} s of damaged files, {files} files, {wrong} failures", flush=True)
+        results.row("damaged files", "psi", "seconds", spent, "s", note=f"seeds to {seed}")
+        results.row("damaged files", "psi", "cases", files, "files")
+        results.row("damaged files", "psi", "failures", wrong, "runs")
+        results.save()
+    results.claim("round trips: pictures", done, ">=", 100_000)
+    results.claim("round trips: failures", failures, "==", 0)
+    results.claim("damaged files: seconds", spent, ">=", 600)
+    results.claim("damaged files: failures", wrong, "==", 0)
+    results.write()
+
+
+if __name__ == "__main__":
+    main()
