@@ -12,7 +12,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup servers demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle clean
+.PHONY: help setup servers demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle gpu-peers clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
@@ -24,6 +24,7 @@ help:
 	@echo "make figures  the figures of benchmarks/results into README.md and docs/figures.md"
 	@echo "make reference  docs/reference.md from the docstrings"
 	@echo "make wheel    a release wheel in dist/"
+	@echo "make gpu-peers  the lossless decoders that psi_gpu compares with, to carry along"
 	@echo "make device-bundle  what a GPU machine needs to run and measure PSI there, in dist/"
 
 setup: $(VENV)/.built
@@ -97,8 +98,14 @@ wheel: $(VENV)/.installed
 device-bundle: setup
 	rm -rf dist/device && mkdir -p dist/device/benchmarks/results
 	cp -r python dist/device/ && find dist/device -name __pycache__ -prune -exec rm -rf {} +
-	cp benchmarks/psi_gpu.py benchmarks/_psi_*.py benchmarks/_results.py dist/device/benchmarks/
+	cp benchmarks/psi_gpu.py benchmarks/_*.py dist/device/benchmarks/
+	if [ -d benchmarks/peers/gpu/env ]; then mkdir -p dist/device/benchmarks/peers && \
+		cp -r benchmarks/peers/gpu dist/device/benchmarks/peers/; fi
 	tar -C dist/device -czf dist/penstock-device.tar.gz . && ls -l dist/penstock-device.tar.gz
+
+# The peers of psi_gpu, for the Python of that machine: before device-bundle.
+gpu-peers: $(VENV)/.installed
+	$(BIN)/python benchmarks/peers/gpu/fetch.py --python $(or $(GPU_PYTHON),3.12)
 
 clean:
 	rm -rf target dist demo-out $(VENV)

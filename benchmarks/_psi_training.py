@@ -144,8 +144,41 @@ def resident(task: Task) -> Iterator[tuple[Any, Any]]:
         yield images, labels
 
 
-def images_per_second(task: Task, batches: Iterator[tuple[Any, Any]], seconds: float) -> float:
-    """ResNet-50 in bfloat16, channels last: measured after a warm-up, to the end of the last step."""
+STALL = 0.5
+"""Seconds of one wait for a batch after which every thread's stack is printed."""
+GROUP = 4
+"""Steps between two looks at the clock, with everything on the device over."""
+
+
+@dataclass
+class Rate:
+    """What one run gave."""
+
+    images: float
+    """A second."""
+    warm_up: float
+    """Seconds before the clock started: kernels compiled, workers started, an epoch's end passed."""
+    waits: list[float]
+    """Seconds that the host waited for each batch."""
+    groups: list[float]
+    """Seconds of each group of steps, to their end on the device."""
+
+    def told(self) -> str:
+        waits, groups = sorted(self.waits), sorted(self.groups)
+
+        def at(values: list[float], share: float) -> str:
+            return f"{1e3 * values[min(int(share * len(values)), len(values) - 1)]:.1f}"
+
+        return (
+            f"warm-up {self.warm_up:.1f} s; wait for a batch, ms: median {at(waits, 0.5)}, p95 {at(waits, 0.95)}, "
+            f"p99 {at(waits, 0.99)}, most {at(waits, 1)}; {GROUP} steps, ms: median {at(groups, 0.5)}, most {at(groups, 1)}"
+        )
+
+
+def images_per_second(task: Task, batches: Iterator[tuple[Any, Any]], seconds: float) -> Rate:
+    """ResNet-50 in bfloat16, channels last: measured after a warm-up of more than an epoch, to the end of the last step."""
+    import faulthandler
+
     import torch
     import torchvision
 
@@ -153,9 +186,14 @@ def images_per_second(task: Task, batches: Iterator[tuple[Any, Any]], seconds: f
     torch.backends.cudnn.benchmark = True
     model = torchvision.models.resnet50(num_classes=2).cuda().to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    waits: list[float] = []
 
     def step() -> None:
+        start = time.perf_counter()
+        faulthandler.dump_traceback_later(STALL)
         images, labels = next(batches)
+        faulthandler.cancel_dump_traceback_later()
+        waits.append(time.perf_counter() - start)
         images = images.to(memory_format=torch.channels_last)
         with torch.autocast("cuda", torch.bfloat16):
             loss = torch.nn.functional.cross_entropy(model(images), labels.long())
@@ -163,16 +201,24 @@ def images_per_second(task: Task, batches: Iterator[tuple[Any, Any]], seconds: f
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
-    for _ in range(12):
+    start = time.perf_counter()
+    while len(waits) < 12 or (
+        len(waits) < task.pictures // task.batch + GROUP and time.perf_counter() - start < 20
+    ):
         step()
     torch.cuda.synchronize()
-    start, steps = time.perf_counter(), 0
+    warm_up = time.perf_counter() - start
+    print("-- warm --", file=sys.stderr, flush=True)
+    waits.clear()
+    groups: list[float] = []
+    start = time.perf_counter()
     while time.perf_counter() - start < seconds:
-        for _ in range(4):
+        before = time.perf_counter()
+        for _ in range(GROUP):
             step()
         torch.cuda.synchronize()
-        steps += 4
-    return steps * task.batch / (time.perf_counter() - start)
+        groups.append(time.perf_counter() - before)
+    return Rate(len(waits) * task.batch / (time.perf_counter() - start), warm_up, waits, groups)
 
 
 def training(
@@ -207,15 +253,17 @@ def training(
     for cores in (len(every), 4):
         case = f"train {task.name}, {cores} cores"
         os.sched_setaffinity(0, set(every[:cores]))
-        ceiling = images_per_second(task, resident(task), seconds)
+        ceiling = images_per_second(task, resident(task), seconds).images
         results.row(case, "resident", "trained", ceiling, "images/s")
         rates: dict[str, float] = {}
         for name, way in ways:
             batches = way(cores)
-            rates[name] = images_per_second(task, batches, seconds)
+            rate = images_per_second(task, batches, seconds)
+            rates[name] = rate.images
             batches.close()  # type: ignore[attr-defined]
-            results.row(case, name, "trained", rates[name], "images/s")
-            print(case, name, f"{rates[name]:.0f} images/s of {ceiling:.0f}", flush=True)
+            results.row(case, name, "trained", rate.images, "images/s")
+            results.row(case, name, "longest_wait", max(rate.waits), "s", note=rate.told())
+            print(case, name, f"{rate.images:.0f} images/s of {ceiling:.0f}; {rate.told()}", flush=True)
             results.save()
         ours = rates["penstock, PSI"]
         if not task.resample:

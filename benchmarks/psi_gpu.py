@@ -2,7 +2,8 @@
 
     make bench SUITE=psi_gpu [ARGS="--data FOLDER_OF_PNG --only kernel"]
 
-Sections: ``verify``, ``kernel``, ``transfer``, ``loader``, ``train``. Kernel times are medians of device events around the
+Sections: ``verify``, ``kernel``, ``transfer``, ``loader``, ``train``, ``peers``, ``sanitize``; one that fails or is cut off
+leaves the others' figures. Kernel times are medians of device events around the
 launches alone, over inputs larger than the caches. Run it where there is a GPU; nothing is installed or downloaded.
 """
 
@@ -24,6 +25,8 @@ from _results import Results, quick
 from penstock import psi
 
 LEVELS = ("fast", "dense", "max")
+SECTIONS = ("verify", "kernel", "transfer", "loader", "train", "peers", "sanitize")
+"""What the names of their cases and claims begin with, too."""
 
 
 def encoded(pictures: list[np.ndarray], level: str) -> list[bytes]:
@@ -325,7 +328,7 @@ def _wall(work) -> float:
 
 
 def loader(results: Results, pictures: list[np.ndarray]) -> None:
-    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within a level."""
+    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within one level."""
     import tempfile
 
     import torch
@@ -363,10 +366,106 @@ def loader(results: Results, pictures: list[np.ndarray]) -> None:
     results.claim("loader: resampled, levels of 255", worst["resized"], "<=", 1)
 
 
+def peers(results: Results, pictures: list[np.ndarray]) -> None:
+    """The lossless decoders that a GPU has, in a process of their own, and ours on the same pictures right after."""
+    import os
+    import tempfile
+
+    from _process import MeasureFailed, measured
+
+    home = Path(__file__).resolve().parent / "peers" / "gpu"
+    libraries = [str(path.parent) for path in (home / "env").glob("nvidia/*/lib*/*.so*")]
+    if not libraries:
+        raise SystemExit("no peers here: `make gpu-peers` fetches them, on a machine with a package registry")
+    images = mosaics(pictures, 96, 2048, 1024)
+    raw = sum(image.nbytes for image in images)
+    case = "peers 2048x1024"
+    with tempfile.TemporaryDirectory() as folder:
+        for number, image in enumerate(images):
+            np.save(Path(folder) / f"{number:03}.npy", image)
+        paths = [*sorted(set(libraries)), os.environ.get("LD_LIBRARY_PATH", "")]
+        try:
+            found = measured(
+                [sys.executable, str(home / "run.py"), folder],
+                patience=240,
+                environment={"LD_LIBRARY_PATH": ":".join(filter(None, paths))},
+            )
+        except MeasureFailed as error:
+            raise SystemExit(f"peers: {error}") from None
+    files = encoded(images, "dense")
+    bits = 8 * sum(map(len, files)) / (raw / 3)
+    seconds, _ = time_kernel(files, None, "CHW", 12, check=True)
+    rate = raw / seconds
+    results.row(case, "penstock, dense", "size", bits, "bits/pixel")
+    results.row(
+        case, "penstock, dense", "decoded", rate / 1e9, "GB/s", note="hash, colours and prediction too"
+    )
+    for name, figures in found.items():
+        if "error" in figures:
+            results.row(case, name, "decoded", float("nan"), "GB/s", note=figures["error"])
+            continue
+        note = ", ".join(f"{key} {figures[key]}" for key in ("block", "chunk") if key in figures)
+        results.row(case, name, "size", figures["bits"], "bits/pixel")
+        results.row(case, name, "decoded", figures["rate"] / 1e9, "GB/s", note=note)
+    htj2k, ans = (found.get(name, {}) for name in ("HTJ2K", "ANS"))
+    if "rate" in htj2k:
+        results.claim(f"{case}: dense / HTJ2K of nvJPEG2000, GB/s", rate / htj2k["rate"], ">=", 30)
+    if "rate" in ans:
+        results.claim(f"{case}: size against nvCOMP's ANS", bits / ans["bits"], "<=", 0.86)
+        results.claim(f"{case}: dense / nvCOMP's ANS, GB/s", rate / ans["rate"], ">=", 1.4)
+
+
+def sanitize(results: Results) -> None:
+    """A small ``verify`` under compute-sanitizer, which comes with CUDA's toolkit and not as a wheel."""
+    import os
+    import shutil
+    import subprocess
+
+    places = [
+        os.environ.get("CUDA_HOME", ""),
+        "/usr/local/cuda",
+        *map(str, Path("/usr/local").glob("cuda-*")),
+    ]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *(f"{place}/bin" for place in places if place)])
+    tool = shutil.which("compute-sanitizer", path=path)
+    for check in ("memcheck", "initcheck", "racecheck"):
+        if tool is None:
+            results.row(
+                "sanitize", check, "errors", float("nan"), "", note="no compute-sanitizer on this machine"
+            )
+            continue
+        command = [tool, "--tool", check, "--error-exitcode", "9", "--print-limit", "20"]
+        command += [
+            "--kernel-name",
+            "kns=psi_decode",
+            sys.executable,
+            __file__,
+            "--only",
+            "verify",
+            "--cases",
+            "128",
+        ]
+        try:
+            done = subprocess.run(
+                [*command, "--no-results"], capture_output=True, text=True, timeout=150, check=False
+            )
+        except subprocess.TimeoutExpired:
+            results.row("sanitize", check, "errors", float("nan"), "", note="not over within 150 s")
+            continue
+        said = done.stdout + done.stderr
+        found = [line for line in said.splitlines() if "ERROR SUMMARY" in line or "RACECHECK SUMMARY" in line]
+        clean = done.returncode == 0 and bool(found)
+        if not clean:
+            print(said[-4000:], flush=True)
+        results.row("sanitize", check, "clean", float(clean), "", note=found[-1].strip("= ") if found else "")
+        results.claim(f"sanitize: {check} is clean", float(clean), "==", 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", help="a folder of RGB photographs as PNG")
-    parser.add_argument("--only", default="verify,kernel,transfer,loader,train")
+    parser.add_argument("--only", default=",".join(SECTIONS))
+    parser.add_argument("--no-results", action="store_true", help="print only")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each training run")
     parser.add_argument("--task", choices=("large", "small"), help="one training task alone")
     parser.add_argument("--scratch", default="/tmp/penstock-psi-training")
@@ -380,24 +479,55 @@ def main() -> None:
     short = quick()
     results = Results("psi_gpu", merge=True)
     sections = options.only.split(",")
-    if "verify" in sections:
-        verify(results, 200 if short else options.cases)
+    unknown = set(sections) - set(SECTIONS)
+    if unknown:
+        raise SystemExit(f"--only knows {', '.join(SECTIONS)}, not {', '.join(sorted(unknown))}")
     pictures = photographs(options.data)
-    if "kernel" in sections:
-        kernels(results, pictures, 5 if short else 20)
-    if "transfer" in sections:
-        transfer(results, pictures, 4 if short else 16)
-    if "loader" in sections:
-        loader(results, pictures)
-    results.save()
-    if "train" in sections:
-        from _psi_training import LARGE, SMALL, training
+    work = {
+        "verify": lambda: verify(results, 200 if short else options.cases),
+        "kernel": lambda: kernels(results, pictures, 5 if short else 20),
+        "transfer": lambda: transfer(results, pictures, 4 if short else 16),
+        "loader": lambda: loader(results, pictures),
+        "train": lambda: train(results, pictures, options),
+        "peers": lambda: peers(results, pictures),
+        "sanitize": lambda: sanitize(results),
+    }
+    failed = []
+    for name in sections:
+        # Each part stands for itself: what another build or an earlier day measured of it goes, what it measures is kept.
+        results.forget(name)
+        start = time.perf_counter()
+        try:
+            work[name]()
+        except (Exception, SystemExit) as error:
+            failed.append(name)
+            print(f"{name} failed: {type(error).__name__}: {error}", flush=True)
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        name_of_device, version = torch.cuda.get_device_name(), torch.__version__
+        results.row("machine", name_of_device, "torch", float(version.split(".")[0]), "", note=version)
+        results.row("machine", "kernels", "digest", 0, "", note=digest())
+        if not options.no_results:
+            results.save()
+    if not options.no_results:
+        results.write()
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
-        for task in {"large": (LARGE,), "small": (SMALL,)}.get(options.task, (LARGE, SMALL)):
-            training(results, pictures, task, Path(options.scratch), options.seconds)
-    name, version = torch.cuda.get_device_name(), torch.__version__
-    results.row("machine", name, "torch", float(version.split(".")[0]), "", note=version)
-    results.write()
+
+def train(results: Results, pictures: list[np.ndarray], options: argparse.Namespace) -> None:
+    from _psi_training import LARGE, SMALL, training
+
+    for task in {"large": (LARGE,), "small": (SMALL,)}.get(options.task, (LARGE, SMALL)):
+        training(results, pictures, task, Path(options.scratch), options.seconds)
+
+
+def digest() -> str:
+    """Which kernels were measured."""
+    import hashlib
+
+    from penstock.psi.gpu.variants import sources
+
+    return hashlib.sha256("\0".join(sources().values()).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

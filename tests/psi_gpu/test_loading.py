@@ -58,7 +58,9 @@ def finish(**changes) -> Finish:
 
 def ways(finish: Finish, **changes) -> list[str]:
     """The way of each of two pictures; a pair of values says that they differ."""
-    coded = encoded(finish, **{name: value for name, value in changes.items() if not isinstance(value, tuple)})
+    coded = encoded(
+        finish, **{name: value for name, value in changes.items() if not isinstance(value, tuple)}
+    )
     for name, pair in changes.items():
         if isinstance(pair, tuple):
             coded.records[name] = pair
@@ -81,7 +83,9 @@ def test_what_is_resampled_by_products():
     assert ways(wanted, interpolation=2, resized_w=64) == ["resampled"] * 2
     assert ways(wanted) == ["stored"] * 2
     assert ways(wanted, interpolation=1) == ["followed"] * 2, "nearest is no filter"
-    assert ways(finish(mode="unchanged"), interpolation=2, channels=4) == ["followed"] * 2, "alpha comes first"
+    assert ways(finish(mode="unchanged"), interpolation=2, channels=4) == ["followed"] * 2, (
+        "alpha comes first"
+    )
     assert ways(wanted, interpolation=2, out_w=50) == ["followed"] * 2, "there is something to fill"
 
 
@@ -130,7 +134,9 @@ def test_batches_of_mixed_pictures_are_those_of_the_cpu(tmp_path, monkeypatch, d
         return loading.decode_encoded(coded, "cpu")
 
     def run(decode):
-        with penstock.Loader(penstock.open(tmp_path), 7, seed=5, decode=decode, transform=transform) as loader:
+        with penstock.Loader(
+            penstock.open(tmp_path), 7, seed=5, decode=decode, transform=transform
+        ) as loader:
             return [(batch.ids.tolist(), batch["image"]) for _ in range(2) for batch in loader]
 
     cpu = run("cpu")

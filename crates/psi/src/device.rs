@@ -12,7 +12,9 @@ use crate::token::CONTEXTS;
 use crate::word::Word;
 
 /// Bytes of a picture's record, and of a block's.
-const PICTURE: usize = 192;
+const PICTURE: usize = 184;
+/// Where the place of its tables is in it.
+const TABLES_AT: usize = PICTURE - 16;
 const BLOCK: usize = 8;
 /// Channels of a group, each with its own map from contexts to tables.
 const MAPS: usize = 4;
@@ -101,7 +103,7 @@ pub fn manifest(
     let mut bytes = Vec::with_capacity(tables_at + pictures.iter().map(|p| p.tables.len()).sum::<usize>());
     for picture in &mut pictures {
         let at = u32::try_from(tables_at).map_err(|_| (0, Error::TooLarge("the batch has too many tables".into())))?;
-        picture.record[PICTURE - 24..PICTURE - 20].copy_from_slice(&at.to_le_bytes());
+        picture.record[TABLES_AT..TABLES_AT + 4].copy_from_slice(&at.to_le_bytes());
         tables_at += picture.tables.len();
         bytes.extend_from_slice(&picture.record);
     }
@@ -244,9 +246,7 @@ fn picture(file: &[u8], request: &Request, index: usize, max_bytes: u64) -> Resu
         0, // the tables' place, once it is known
         table_count,
         index as u32,
-        u32::from(plain),
         if header.order.decimal > 0 { header.order.unit().to_bits() } else { 0 },
-        0,
     ];
     words.iter().for_each(|word| record.extend_from_slice(&word.to_le_bytes()));
     debug_assert_eq!(record.len(), PICTURE);

@@ -32,6 +32,12 @@ STATUS: dict[int, tuple[type[DataError], str]] = {
 """What the codes of kernels/picture.cuh mean."""
 
 
+def room(count: int) -> int:
+    """``count`` or up to an eighth more: batches of nearly one size take the same memory again."""
+    step = 1 << max(count.bit_length() - 4, 12)
+    return -(-count // step) * step
+
+
 def unnamed(number: int, error: type[DataError], reason: str) -> DataError:
     """The error of a file that has no name but its number in the batch."""
     return error(reason, key=f"file {number}")
@@ -100,7 +106,8 @@ class Decoder:
             files = blob
         else:
             # Kernels may read a little past the last file.
-            files = torch.empty(blob.numel() + PADDING, dtype=torch.uint8, device=self.device)
+            files = torch.empty(room(blob.numel() + PADDING), dtype=torch.uint8, device=self.device)
+            files = files[: blob.numel() + PADDING]
             files[: blob.numel()].copy_(blob, non_blocking=True)
         stream = torch.cuda.current_stream(self.device).cuda_stream
         base = on_device.data_ptr()

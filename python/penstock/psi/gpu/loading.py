@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.psi.gpu.decoder import Decoder
+from penstock.psi.gpu.decoder import Decoder, room
 from penstock.psi.gpu.plan import NUMBERS, planned
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def _resizable(
     same_size = (records["resized_w"] == records["w"]) & (records["resized_h"] == records["h"])
     kinds[(kinds == 0) & same_size] = max(2, int(kinds.max()))
     channels = records["channels"]
-    fits = (kept & np.isin(channels, (1, 3))) | ((channels == 1) & (finish.mode == "rgb"))  # alpha comes first
+    fits = (kept & np.isin(channels, (1, 3))) | (
+        (channels == 1) & (finish.mode == "rgb")
+    )  # alpha comes first
     fits &= np.isin(kinds, (2, 3)) & (encoded.stored(0) == "uint8")
     fits &= (records["window_w"] == records["out_w"]) & (records["window_h"] == records["out_h"])
     return fits & (finish.dtype in (None, "uint8", *NUMBERS)), kinds
@@ -221,7 +223,9 @@ def _stored(encoded: Encoded, device: str) -> Any:
     return out
 
 
-def _on_device(device: Any, *arrays: npt.NDArray[Any], dtype: type[np.generic] = np.float32) -> tuple[Any, ...]:
+def _on_device(
+    device: Any, *arrays: npt.NDArray[Any], dtype: type[np.generic] = np.float32
+) -> tuple[Any, ...]:
     """Small arrays in one copy, which nobody waits for."""
     import torch
 
@@ -246,7 +250,9 @@ def _resampled(encoded: Encoded, device: str) -> Any:
     starts = np.arange(count, dtype=np.int64) * (channels * high * wide)
     plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float32", 4)
     # What lies outside of a box is multiplied by 0: it must be a number.
-    boxes = torch.zeros((count, channels, high, wide), dtype=torch.float32, device=decoder.device)
+    elements = count * channels * high * wide
+    boxes = torch.empty(room(elements), dtype=torch.float32, device=decoder.device)[:elements].zero_()
+    boxes = boxes.view(count, channels, high, wide)
     _run(decoder, encoded, plan, boxes, _on_device(decoder.device, np.ones(channels), np.zeros(channels)))
     return _products(encoded, boxes)
 
@@ -266,7 +272,9 @@ def _products(encoded: Encoded, boxes: Any) -> Any:
     out_h, out_w = int(records["out_h"][0]), int(records["out_w"][0])
     across = _filters(placed[:4], wide, out_w, kind)
     down = _filters(placed[4:], high, out_h, kind)
-    narrow = torch.bmm(boxes.view(count, channels * high, wide), across.transpose(1, 2)).round_().clamp_(0, 255)
+    narrow = (
+        torch.bmm(boxes.view(count, channels * high, wide), across.transpose(1, 2)).round_().clamp_(0, 255)
+    )
     narrow = narrow.view(count, channels, high, out_w)
     small = torch.matmul(down.unsqueeze(1), narrow).round_().clamp_(0, 255).expand(-1, wanted, -1, -1)
     if finish.dtype in NUMBERS:
@@ -364,7 +372,9 @@ def _on_host(encoded: Encoded, device: str) -> Any:
 
 
 def _copied(tensor: Any, device: str) -> Any:
-    return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
+    )
 
 
 _WAYS: dict[Way, Callable[[Encoded, str], Any]] = {

@@ -24,20 +24,19 @@ struct Warp {
 };
 
 template <int channels> struct ByteRows {
-    u32 rows[channels];
+    Pair rows[channels];
     BytePredictor predictors[channels];
-    u32 corner, first;
+    u32 first;
     u32 change; // the row in which predictors change next: the second, whose first row had none, then each row of blocks
 
     PSI_METHOD void start() {
         PSI_UNROLL
         for (int c = 0; c < channels; c++) {
-            rows[c] = 0;
+            rows[c].even = rows[c].odd = 0;
             predictors[c].above = predictors[c].plane = predictors[c].half = predictors[c].base = 0;
         }
         change = 1;
-        corner = lane_id() == 0 ? 0x2100 : 0x2107;
-        first = lane_id() == 0 ? 255 : 0;
+        first = lane_id() == 0 ? 0xFFFF : 0;
     }
     PSI_METHOD void begin(const Tile& tile, u32 y) {
         if (y != change) return;
@@ -47,7 +46,7 @@ template <int channels> struct ByteRows {
         for (int c = 0; c < channels; c++)
             predictors[c] = byte_predictor(predictor_of(tile, maps, c, y >> tile.block_y), lanes_below());
     }
-    PSI_METHOD void rebuild(const u32 (&residuals)[channels]) { rebuild_bytes<channels>(residuals, predictors, rows, corner, first); }
+    PSI_METHOD void rebuild(const u32 (&residuals)[channels]) { rebuild_bytes<channels>(residuals, predictors, rows, first); }
 };
 
 template <int channels> struct WordRows {
@@ -102,10 +101,14 @@ struct Output {
         }
     }
 
-    template <int channels> PSI_METHOD void bytes(u32 y, const u32 (&rows)[channels]) {
+    template <int channels> PSI_METHOD void rows(u32 y, const Pair (&rows)[channels]) {
         if (y < skip) return;
         u32 colours[channels];
         colours_of_bytes<channels>(warp.tile, rows, colours);
+        bytes<channels>(y, colours);
+    }
+    template <int channels> PSI_METHOD void bytes(u32 y, const u32 (&colours)[channels]) {
+        if (y < skip) return;
         if (PSI_PLAIN && sink.simple) {
             PSI_UNROLL
             for (u32 c = 0; c < channels; c++) store_four(sink.at + c * sink.channel, colours[c], scale[c], bias[c]);
@@ -205,7 +208,7 @@ template <int channels, bool full> PSI_FN void decode_dense(const Warp& warp) {
         }
 #if PSI_BITS == 8
         rows.rebuild(residuals);
-        output.template bytes<channels>(y, rows.rows);
+        output.template rows<channels>(y, rows.rows);
 #else
         (void)residuals;
         output.template words<channels>(y, rows.rows);
@@ -323,7 +326,7 @@ template <int channels> PSI_FN void decode_packed(const Warp& warp) {
             PSI_UNROLL
             for (int c = 0; c < channels; c++) residuals[c] = unit[c][line];
             rows.rebuild(residuals);
-            output.template bytes<channels>(y, rows.rows);
+            output.template rows<channels>(y, rows.rows);
 #else
             PSI_UNROLL
             for (int c = 0; c < channels; c++) {

@@ -4,9 +4,6 @@
 #include "tile.cuh"
 
 // What the output holds: samples as they are, in 1, 2 or 4 bytes, or numbers after scale and bias.
-#define PSI_OUT_1 1
-#define PSI_OUT_2 2
-#define PSI_OUT_4 4
 #define PSI_OUT_HALF 12
 #define PSI_OUT_BFLOAT 22
 #define PSI_OUT_FLOAT 14

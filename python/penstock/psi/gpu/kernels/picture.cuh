@@ -27,9 +27,7 @@ struct Picture {
     u32 tables;      // bytes from the start of the manifest to the tables
     u32 table_count;
     u32 index;       // in the batch: where its status is
-    u32 flags;       // 1: samples are coded words (uint8, no offset, no shift, no palette); 2: rows of the output are aligned
     u32 unit;        // a float32: what whole numbers are divided by to give decimal samples; 0 where samples are none
-    u32 spare;
 };
 
 // Warps of one block decode neighbouring tiles of one picture.
