@@ -328,7 +328,7 @@ def _wall(work) -> float:
 
 
 def loader(results: Results, pictures: list[np.ndarray]) -> None:
-    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within one level."""
+    """The Loader's batches from the GPU against those from the CPU: exact, where they are resampled within a level."""
     import tempfile
 
     import torch

@@ -6,8 +6,8 @@ stream without waiting:
 - **stored**: nothing is resampled, padded or brought to other channels. The kernels write the result itself: region,
   mirror image, type, normalisation and layout in one store.
 - **resampled**: 8-bit pictures that are resized. The kernels decode the boxes into one padded tensor; two batched matrix
-  products with Pillow's filter weights do the rest in float32, rounded to whole levels in between as Pillow does: within
-  one level of the CPU's (two where torch is allowed TF32).
+  products with Pillow's filter weights do the rest, clipped in between as Pillow does. float16 holds a value to an eighth of a
+  level, and the products are summed in float32: within a level of the CPU's.
 - **followed**: everything else. The boxes are decoded here and finished one by one by the reference's own steps.
 - **host**: files whose samples are stored as they are, for which there is no kernel. They are decoded on the CPU and copied.
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.psi.encoded import lowered_first
 from penstock.psi.gpu.decoder import Decoder, room
 from penstock.psi.gpu.plan import NUMBERS, planned
 
@@ -104,8 +105,9 @@ def ways_of(encoded: Encoded) -> npt.NDArray[np.int64]:
 
 
 def _same(records: npt.NDArray[Any], *names: str) -> npt.NDArray[np.bool_]:
-    same = records[names[0]] == records[names[1]]
-    return same & (records[names[0]] == records[names[2]])
+    first, second, third = (records[name] for name in names)
+    same: npt.NDArray[np.bool_] = (first == second) & (first == third)
+    return same
 
 
 def _stores_values(encoded: Encoded) -> bool:
@@ -248,21 +250,21 @@ def _resampled(encoded: Encoded, device: str) -> Any:
     high, wide = int(records["h"].max()), -(-int(records["w"].max()) // 8) * 8
     strides = (wide, 1, wide * high)
     starts = np.arange(count, dtype=np.int64) * (channels * high * wide)
-    plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float32", 4)
+    plan = _planned(encoded, _requests(encoded, starts, strides, mirrored=False), "float16", 2)
     # What lies outside of a box is multiplied by 0: it must be a number.
     elements = count * channels * high * wide
-    boxes = torch.empty(room(elements), dtype=torch.float32, device=decoder.device)[:elements].zero_()
+    boxes = torch.empty(room(elements), dtype=torch.float16, device=decoder.device)[:elements].zero_()
     boxes = boxes.view(count, channels, high, wide)
     _run(decoder, encoded, plan, boxes, _on_device(decoder.device, np.ones(channels), np.zeros(channels)))
     return _products(encoded, boxes)
 
 
 def _products(encoded: Encoded, boxes: Any) -> Any:
-    """The result from decoded boxes ``[n, channels, height, width]`` in float32, zeros around them."""
+    """The result from decoded boxes ``[n, channels, height, width]``, zeros around them."""
     import torch
 
     records, finish = encoded.records, encoded.finish
-    count, channels, high, wide = boxes.shape
+    channels, high, wide = boxes.shape[1:]
     wanted = finish.channels(channels)
     geometry = np.stack([records[name].astype(np.float32) for name in (
         "w", "resized_w", "window_x", "flip_x", "h", "resized_h", "window_y", "flip_y",
@@ -270,19 +272,36 @@ def _products(encoded: Encoded, boxes: Any) -> Any:
     placed, factors, offsets = _on_device(boxes.device, geometry, *finish.affine("uint8", wanted))
     kind = max(2, int(records["interpolation"].max()))
     out_h, out_w = int(records["out_h"][0]), int(records["out_w"][0])
-    across = _filters(placed[:4], wide, out_w, kind)
-    down = _filters(placed[4:], high, out_h, kind)
-    narrow = (
-        torch.bmm(boxes.view(count, channels * high, wide), across.transpose(1, 2)).round_().clamp_(0, 255)
-    )
-    narrow = narrow.view(count, channels, high, out_w)
-    small = torch.matmul(down.unsqueeze(1), narrow).round_().clamp_(0, 255).expand(-1, wanted, -1, -1)
+    across = _filters(placed[:4], wide, out_w, kind).to(boxes.dtype).transpose(1, 2)
+    down = _filters(placed[4:], high, out_h, kind).to(boxes.dtype)
+    small = _both_ways(boxes, across, down, lowered_first(records)).expand(-1, wanted, -1, -1)
     if finish.dtype in NUMBERS:
-        small = small * factors.view(-1, 1, 1) + offsets.view(-1, 1, 1)
+        small = small.float() * factors.view(-1, 1, 1) + offsets.view(-1, 1, 1)
         small = small.to(getattr(torch, finish.dtype))
     else:
         small = small.to(torch.uint8)
     return (small if finish.order() == "NCHW" else small.permute(0, 2, 3, 1)).contiguous()
+
+
+def _both_ways(boxes: Any, across: Any, down: Any, lowered: npt.NDArray[np.bool_]) -> Any:
+    """The two products, in each picture's own order, rounded to whole levels at the end."""
+    import torch
+
+    def narrowed(values: Any) -> Any:
+        # One product a picture, whatever its channels: their rows stand one below the other.
+        return torch.bmm(values.flatten(1, 2), across).view(*values.shape[:3], -1).clamp_(0, 255)
+
+    def lowered_to(values: Any) -> Any:
+        return torch.matmul(down.unsqueeze(1), values).clamp_(0, 255)
+
+    if lowered.all():
+        return narrowed(lowered_to(boxes)).round_()
+    small = lowered_to(narrowed(boxes)).round_()
+    if lowered.any():
+        (first,) = _on_device(boxes.device, lowered, dtype=np.bool_)
+        other = narrowed(lowered_to(boxes)).round_()
+        small = torch.where(first.view(-1, 1, 1, 1), other, small)
+    return small
 
 
 def _filters(placed: Any, inputs: int, outputs: int, kind: int) -> Any:
