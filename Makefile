@@ -12,12 +12,13 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTEST_MARK := $(if $(SLOW),,-m "not slow and not gpu")
 cargo = PATH="$$(scripts/ensure-rust.sh):$$PATH" cargo
 
-.PHONY: help setup servers demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle gpu-peers clean
+.PHONY: help setup servers clouds demo test test-rust test-python lint format bench figures reference fuzz wheel device-bundle gpu-peers clean
 
 help:
 	@echo "make demo     make a data set, pack it, train on it, show the figures and a picture"
 	@echo "make test     all Rust and Python tests (SLOW=1: the long ones too)"
 	@echo "make servers  what the tests of far storage start: SeaweedFS, slowwire, nginx (as root, with apt)"
+	@echo "make clouds   emulators of Google Cloud Storage and Azure for SLOW=1 tests (with go and npm)"
 	@echo "make lint     ruff, mypy --strict, cargo fmt, clippy"
 	@echo "make bench    a benchmark suite against its peers: SUITE=$(SUITE) [QUICK=1]"
 	@echo "make fuzz     damaged files through every format and source: SECONDS=$(SECONDS) each"
@@ -52,6 +53,9 @@ $(VENV)/.servers: $(VENV)/.installed tests/requirements-servers.txt constraints.
 	$(cargo) build --release -j $(JOBS) --quiet -p slowwire
 	scripts/install-nginx.sh
 	touch $@
+
+clouds:
+	scripts/install-clouds.sh
 
 demo: setup
 	$(BIN)/penstock demo $(if $(QUICK),--quick)

@@ -143,6 +143,12 @@ impl ObjectStorage {
             | object_store::Error::NotSupported { .. } => StoreErrorKind::Other,
             _ if status.is_some() => return refused(&self.name, key, status.unwrap_or(0), &text),
             _ if text.contains("redential") && text.contains("169.254.") => StoreErrorKind::Denied,
+            // Azure answers such a range with the whole object's length, and the client knows better.
+            object_store::Error::Generic { .. }
+                if deepest(&error).starts_with("Wanted range starting at") =>
+            {
+                StoreErrorKind::Truncated
+            }
             // What has no status did not come through: resets, timeouts, bodies that end early.
             object_store::Error::Generic { .. } if text.contains("Header") => StoreErrorKind::Other,
             object_store::Error::Generic { .. } if deepest(&error).contains("certificate") => {

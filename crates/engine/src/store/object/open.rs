@@ -9,7 +9,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::multipart::MultipartStore;
-use object_store::{ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::folders::Folders;
@@ -150,52 +150,78 @@ pub(super) fn s3(bucket: &str, name: &str, common: &Common) -> Result<Opened, St
     })
 }
 
-pub(super) fn gs(bucket: &str, common: &Common) -> Result<Opened, StoreError> {
-    let mut builder = GoogleCloudStorageBuilder::from_env()
-        .with_bucket_name(bucket)
-        .with_retry(no_retries());
-    let mut client = common.client.clone();
-    for (key, value) in common.keys::<GoogleConfigKey>("Google Cloud Storage")? {
-        if value.starts_with("http://") {
-            client = client.with_allow_http(true);
-        }
-        builder = builder.with_config(key, value);
-    }
-    if common.anonymous {
-        builder = builder.with_skip_signature(true);
-    }
-    let store = built(builder.with_client_options(client).build())?;
+/// A store that takes objects in parts and is spoken to by the general client alone.
+fn general<S: ObjectStore + MultipartStore>(store: S) -> Opened {
     let store = Arc::new(store);
-    Ok(Opened {
+    Opened {
         parts: Some(Arc::clone(&store) as _),
         store,
         place: None,
         folders: None,
-    })
+    }
+}
+
+/// The client for a store at `endpoint`, if another than the provider's own was given: it may be one without TLS.
+fn client_for(endpoint: Option<&str>, common: &Common) -> ClientOptions {
+    let plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let client = common.client.clone();
+    if plain {
+        client.with_allow_http(true)
+    } else {
+        client
+    }
+}
+
+/// Who is nobody: without it, the general client asks the machine that it runs on for credentials before it writes.
+const NOBODY: &str =
+    r#"{"disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;
+
+pub(super) fn gs(bucket: &str, common: &Common) -> Result<Opened, StoreError> {
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket)
+        .with_retry(no_retries());
+    // As Google's own libraries have it: an emulator, which asks for no credentials.
+    let emulator = std::env::var("STORAGE_EMULATOR_HOST")
+        .ok()
+        .filter(|host| !host.is_empty())
+        .map(|host| match host.contains("://") {
+            true => host,
+            false => format!("http://{host}"),
+        });
+    if let Some(host) = &emulator {
+        builder = builder.with_base_url(host.trim_end_matches('/'));
+    }
+    for (key, value) in common.keys::<GoogleConfigKey>("Google Cloud Storage")? {
+        builder = builder.with_config(key, value);
+    }
+    let has = |builder: &GoogleCloudStorageBuilder, key| builder.get_config_value(&key).is_some();
+    let named = has(&builder, GoogleConfigKey::ServiceAccount)
+        || has(&builder, GoogleConfigKey::ServiceAccountKey)
+        || has(&builder, GoogleConfigKey::ApplicationCredentials);
+    let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+    if common.anonymous || emulator.is_some() && !named {
+        builder = builder.with_skip_signature(true);
+        if !named {
+            builder = builder.with_service_account_key(NOBODY);
+        }
+    }
+    let client = client_for(endpoint.as_deref(), common);
+    Ok(general(built(builder.with_client_options(client).build())?))
 }
 
 pub(super) fn az(container: &str, common: &Common) -> Result<Opened, StoreError> {
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(container)
         .with_retry(no_retries());
-    let mut client = common.client.clone();
     for (key, value) in common.keys::<AzureConfigKey>("Azure")? {
-        if value.starts_with("http://") {
-            client = client.with_allow_http(true);
-        }
         builder = builder.with_config(key, value);
     }
     if common.anonymous {
         builder = builder.with_skip_signature(true);
     }
-    let store = built(builder.with_client_options(client).build())?;
-    let store = Arc::new(store);
-    Ok(Opened {
-        parts: Some(Arc::clone(&store) as _),
-        store,
-        place: None,
-        folders: None,
-    })
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    let client = client_for(endpoint.as_deref(), common);
+    Ok(general(built(builder.with_client_options(client).build())?))
 }
 
 /// The `Authorization` header that the option of that name, or user and password in the address, ask for; the latter are

@@ -80,9 +80,17 @@ impl Common {
 
     /// The rest of the options as the store's own.
     pub fn keys<K: FromStr>(&self, store: &str) -> Result<Vec<(K, String)>, StoreError> {
-        let parse = |(name, value): &(String, String)| match K::from_str(name) {
-            Ok(key) => Ok((key, value.clone())),
-            Err(_) => Err(misuse(format!("{name:?} is no option of {store} stores"))),
+        let parse = |(name, value): &(String, String)| {
+            // Google's is called otherwise; nobody who speaks to three stores wants to know that.
+            let known = K::from_str(name).or_else(|error| match name.as_str() {
+                "endpoint" => K::from_str("base_url"),
+                _ => Err(error),
+            });
+            match known {
+                Ok(key) if name == "endpoint" => Ok((key, value.trim_end_matches('/').to_owned())),
+                Ok(key) => Ok((key, value.clone())),
+                Err(_) => Err(misuse(format!("{name:?} is no option of {store} stores"))),
+            }
         };
         self.rest.iter().map(parse).collect()
     }
