@@ -144,6 +144,7 @@ def parts_left(s3: S3, bucket: Bucket) -> int:
             with urllib.request.urlopen(call, timeout=10) as answer:
                 found = json.load(answer).get("Entries") or []
         except urllib.error.HTTPError as error:
+            error.close()
             assert error.code == 404
             return []
         return [entry["FullPath"].rpartition("/")[2] for entry in found]

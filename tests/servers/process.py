@@ -45,6 +45,18 @@ def answers(port: int) -> bool:
     return True
 
 
+def group_lives(leader: int) -> bool:
+    """Whether a process of the group is left; one that only waits to be reaped has closed all it had."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):  # it ended meanwhile
+            continue
+        if int(group) == leader and state not in "ZX":
+            return True
+    return False
+
+
 class Server:
     """A process group that serves something.
 
@@ -112,7 +124,7 @@ class Server:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def kill(self) -> None:
-        """End it at once, as a crash does (SIGKILL to the group)."""
+        """End it at once, as a crash does (SIGKILL to the group); when this returns nobody listens any more."""
         self._end(0.0)
 
     def stop(self) -> None:
@@ -134,6 +146,12 @@ class Server:
                 # The guard had no time to lead a group of its own.
                 process.kill()
             process.wait(10.0)
+        # The leader is gone; the others die in their own time, and listen until then.
+        deadline = time.monotonic() + 10.0
+        while group_lives(process.pid):
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name}: processes of group {process.pid} outlive SIGKILL")
+            time.sleep(POLL)
 
     def __enter__(self) -> Self:
         return self if self._process is not None else self.start()

@@ -81,6 +81,7 @@ def _serves(endpoint: str) -> bool:
     try:
         urllib.request.urlopen(endpoint, timeout=2.0).close()
     except urllib.error.HTTPError as error:
+        error.close()
         return error.code < 500
     except OSError:
         return False
