@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +32,26 @@ from penstock.torch import DataLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 WAYS: list[dict[str, Any]] = [{}, {"fetchers": 6}, {"num_workers": 2, "fetchers": 3}]
 ways = pytest.mark.parametrize("way", WAYS, ids=["here", "fetchers", "workers"])
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - what users' datasets give
+
+
+class Named(dict[str, Any]):
+    """A mapping of the user's."""
+
+
+class Row(list[Any]):
+    """A sequence of the user's."""
+
+
+class Unlike(OrderedDict[str, Any]):
+    """A mapping that cannot be made from another."""
+
+    def __init__(self) -> None:
+        super().__init__(left=1, right=2.5)
 
 
 class Made(Dataset):
@@ -106,8 +122,28 @@ def both(dataset: Any, way: dict[str, Any], epochs: int = 1, **arguments: Any) -
         lambda n: (n, n * 0.5, n % 2 == 0, bytes([n])),
         lambda n: torch.tensor(n, dtype=torch.bfloat16),
         lambda n: [torch.zeros(0), torch.full((n % 1 + 1,), n)],
+        lambda n: Named(a=torch.full((3000,), n), b=Row([n, n / 3])),
+        lambda _: Unlike(),
+        lambda n: range(n, n + 2),
+        lambda n: (None if n < 0 else np.bool_(n % 2), np.uint8(n), np.float16(n)),
+        lambda n: torch.full((40, 50), n).t(),
+        lambda n: torch.full((2000,), n + 1j).conj(),
     ],
-    ids=["dict", "namedtuple", "array", "array scalar", "plain values", "bfloat16", "empty"],
+    ids=[
+        "dict",
+        "namedtuple",
+        "array",
+        "array scalar",
+        "plain values",
+        "bfloat16",
+        "empty",
+        "own mapping and sequence",
+        "mapping without arguments",
+        "range",
+        "array scalars",
+        "transposed",
+        "conjugate",
+    ],
 )
 def test_whatever_items_are_they_are_collated_alike(make: Callable[[int], Any], way: dict[str, Any]) -> None:
     both(Made(12, make), way, batch_size=5)
@@ -119,6 +155,55 @@ def a_list(items: list[Any]) -> list[Any]:
 
 def nested(items: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.nested_tensor(items, layout=torch.jagged)
+
+
+@ways
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: torch.zeros(n + 1),
+        lambda n: torch.zeros(2000 + n),
+        lambda n: [0] * (n + 1),
+        lambda _: np.array(["a", "b"]),
+        lambda _: np.array([object()]),
+        lambda _: None,
+        lambda _: {"deep": (object(), 1)},
+        lambda _: torch.zeros(2000, requires_grad=True),
+        lambda n: torch.zeros(2000, dtype=torch.int32 if n else torch.float64),
+    ],
+    ids=["shapes", "long shapes", "lengths", "strings", "objects", "none", "deep", "grad", "dtypes"],
+)
+def test_what_cannot_be_collated_is_refused_alike(make: Callable[[int], Any], way: dict[str, Any]) -> None:
+    outcomes = []
+    for kind in (torch_data.DataLoader, DataLoader):
+        more = {key: value for key, value in way.items() if key != "fetchers" or kind is DataLoader}
+        try:
+            outcomes.append(next(iter(kind(Made(4, make), batch_size=2, **more))).dtype)
+        except Exception as error:
+            # From a worker it comes with the traceback before it.
+            outcomes.append((type(error), str(error).strip().splitlines()[-1].partition(": ")[2][:60]))
+    assert outcomes[0] == outcomes[1]
+
+
+@ways
+def test_arrays_that_lie_in_a_file(way: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.arange(6000, dtype=np.float32).reshape(12, 500))
+    both(np.load(path, mmap_mode="r"), way, batch_size=5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_iterable_is_as_long_as_torch_says(size: int, drop_last: bool) -> None:
+    class Ten(Counting):
+        def __len__(self) -> int:
+            return 10
+
+    lengths = {
+        len(kind(Ten(0, 10), batch_size=size, drop_last=drop_last))
+        for kind in (torch_data.DataLoader, DataLoader)
+    }
+    assert len(lengths) == 1
 
 
 @ways

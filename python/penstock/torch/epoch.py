@@ -13,11 +13,15 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from penstock.errors import ClosedError
 from penstock.torch.access import is_stateful
+from penstock.torch.collating import quick
+from penstock.torch.interrupts import Held
 from penstock.torch.progress import Progress
 from penstock.torch.randomness import Moment, Stream, generators_of
 from penstock.torch.samplers import Indices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.torch.loader import DataLoader
 
 
@@ -39,7 +43,7 @@ class Epoch(Iterator[Any]):
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self._loader_name = type(loader).__name__
         self._batched = bool(loader._auto_collation)
-        self._collate = loader.collate_fn
+        self._collate = quick(loader.collate_fn)
         self._in_order = bool(loader.in_order)
         self._sampler = loader._index_sampler
         self._own = generators_of(loader, loader._index_sampler)
@@ -48,6 +52,8 @@ class Epoch(Iterator[Any]):
         self._pid = os.getpid()
         self._promised = loader._IterableDataset_len_called
         self._closed = False
+        self._batch: Any = None
+        self._receipt: Callable[[], None] | None = None
         self.progress, self._indices = self._begin(loader, resume, pinned, seed=None)
 
     def _begin(
@@ -88,7 +94,13 @@ class Epoch(Iterator[Any]):
 
     def __next__(self) -> Any:
         try:
-            return self._counted()
+            if torch._C._autograd._profiler_enabled():
+                with torch.autograd.profiler.record_function(
+                    f"enumerate(DataLoader)#{type(self).__name__}.__next__"
+                ):
+                    data = self._made()
+            else:
+                data = self._made()
         except _EpochIsOverError:
             raise StopIteration from None
         except StopIteration as stop:
@@ -96,22 +108,21 @@ class Epoch(Iterator[Any]):
                 f"the dataset or its collate_fn raised StopIteration after {self.progress.batches} batches; "
                 "that would have ended the epoch early and in silence"
             ) from stop
-
-    def _counted(self) -> Any:
-        if torch._C._autograd._profiler_enabled():
-            with torch.autograd.profiler.record_function(
-                f"enumerate(DataLoader)#{type(self).__name__}.__next__"
-            ):
-                data = self._next()
-        else:
-            data = self._next()
         progress = self.progress
-        progress.yielded += 1
-        if self._promised is not None and self.iterable and progress.yielded > self._promised:
+        if self._promised is not None and self.iterable and progress.yielded >= self._promised:
             self._warn_of_length()
+        # An interrupt comes before these lines, and the batch is still there for the next call, or after them, when
+        # the caller has it: nothing is called in them, so that there is no moment in between.
+        progress.yielded += 1
+        progress.given, self._batch = self._receipt, None
         return data
 
-    def _next(self) -> Any:
+    def _made(self) -> Any:
+        """Give the next batch as the user gets it; until it is given out it stays in ``_batch``.
+
+        Called again after an interrupt, it gives the same batch. ``_receipt`` books it; a batch whose error is the
+        user's is given out by being raised.
+        """
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -124,9 +135,11 @@ class Epoch(Iterator[Any]):
 
     def _finish(self) -> NoReturn:
         """End the epoch: it is complete."""
-        if self._indices is not None:
-            self._indices.finish()
-        self.progress.finished = True
+        with Held():
+            self.progress.settle()
+            if self._indices is not None:
+                self._indices.finish()
+            self.progress.finished = True
         raise _EpochIsOverError
 
     def _refuse_fork(self) -> None:
@@ -142,6 +155,7 @@ class Epoch(Iterator[Any]):
     def close(self) -> None:
         """Let fetchers and workers go; harmless if called twice."""
         self._closed = True
+        self._batch = None
 
     def _warn_of_length(self) -> None:
         more = ""
@@ -152,7 +166,7 @@ class Epoch(Iterator[Any]):
             )
         warnings.warn(
             f"Length of IterableDataset {self.dataset} was reported to be {self._promised} (when accessing "
-            f"len(dataloader)), but {self.progress.yielded} samples have been fetched.{more}",
+            f"len(dataloader)), but {self.progress.yielded + 1} samples have been fetched.{more}",
             stacklevel=3,
         )
 

@@ -82,14 +82,14 @@ class Fetching:
                 self.crew = ThreadCrew(self.access, self.pace, self._wake)
         self.crew.submit(job, start=start)
 
-    def get(self, job: Job) -> bool:
-        """Get the items of ``job`` in the calling thread; False if the crew had to take over half-way.
+    def get(self, job: Job) -> int:
+        """Get the items of ``job`` in the calling thread; give the position from which the crew is to take over.
 
-        What the dataset raises comes out of here as it is.
+        That is behind the last one, unless items began to wait. What the dataset raises comes out of here as it is.
         """
         if self.access.whole:
             self._get_whole(job)
-            return True
+            return 1
         pace, dataset, indices, items = self.pace, self.dataset, job.indices, job.items
         plain, get = self.access.plain, self.access.get
         total, at = len(indices), 0
@@ -108,11 +108,8 @@ class Fetching:
             pace.observe(count, wall, None if busy is None else self._clock.now() - busy)
             at += count
             if at < total and not self.here:
-                job.left -= at
-                job.missing.difference_update(range(at))
-                self.submit(job, start=at)
-                return False
-        return True
+                break
+        return at
 
     def _get_whole(self, job: Job) -> None:
         if self._note is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,10 +11,13 @@ from penstock.torch.access import is_stateful
 from penstock.torch.epoch import Epoch
 from penstock.torch.failures import DEADLINE, late
 from penstock.torch.fetching import Fetching, length_of
+from penstock.torch.interrupts import Held
 from penstock.torch.reading import Reader
 from penstock.torch.size import bytes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.torch.jobs import Job
     from penstock.torch.loader import DataLoader
     from penstock.torch.progress import Progress
@@ -45,59 +49,75 @@ class MapEpoch(Epoch):
         )
         self._timeout = loader.timeout or DEADLINE
         self._dealt: dict[int, Job] = {}
-        self._again: Job | None = None
+        self._drawn: Job | None = None
         self._exhausted = False
         self._bytes = 0
         self._finalizer = weakref.finalize(self, self._fetching.close)
 
-    def _next(self) -> Any:
-        while True:
-            if not self._dealt and not self._exhausted and self._fetching.here:
-                data = self._next_here()
-            else:
-                data = self._next_from_crew()
-            if data is not _TAKEN_OVER:
-                return self._pinned(self._collate(data))
-
-    def _next_here(self) -> Any:
-        job = self._again or self._draw()
+    def _made(self) -> Any:
+        job: Job | None = self._batch
         if job is None:
-            self._end()
+            job = self._fetched()
+        error = job.error
+        if error is not None:  # raised right here: it is given out, and nothing comes in between
+            self.progress.given, self._batch, job.error = self._receipt, None, None
+            try:
+                raise error
+            finally:
+                del error, job  # the traceback holds this frame: without this, a cycle
         try:
-            complete = self._fetching.get(job)
+            return self._pinned(self._collate(job.items if self._batched and not job.whole else job.items[0]))
         except Exception:
-            self._again = None
-            self._deliver(job.number)
+            self.progress.given, self._batch = self._receipt, None
             raise
-        except BaseException:
-            self._again = self._fetching.job(job.number, job.indices)  # Ctrl-C: the batch is still to come
-            raise
-        self._again = None
-        if not complete:
-            self._dealt[job.number] = job
-            return _TAKEN_OVER
-        self._deliver(job.number)
-        return job.items[0] if job.whole or not self._batched else job.items
 
-    def _next_from_crew(self) -> Any:
+    def _fetched(self) -> Job:
+        """Give the next batch whose items are all there; it is kept before anything can get lost."""
+        if self._dealt or self._exhausted or not self._fetching.here:
+            return self._from_crew()
+        with Held():
+            self.progress.settle()
+            job = self._drawn or self._draw()
+            if job is None:
+                self._end()
+            self._drawn, self._receipt = job, self._receipt_of(job)
+        try:
+            reached = self._fetching.get(job)
+        except Exception:
+            self.progress.given, self._drawn = self._receipt, None
+            raise
+        if reached < len(job.items):
+            with Held():
+                self._dealt[job.number], self._drawn = job, None
+                self._fetching.submit(job, start=reached)
+            return self._from_crew()
+        self._batch, self._drawn = job, None
+        return job
+
+    def _from_crew(self) -> Job:
         self._refuse_fork()
-        self._deal()
         if not self._dealt:
-            self._end()
+            with Held():
+                self.progress.settle()
+                self._deal()
+            if not self._dealt:
+                self._end()
         oldest = next(iter(self._dealt))
         crew = self._fetching.crew
         assert crew is not None  # noqa: S101 - something is dealt
-        job = crew.book.take(oldest if self._in_order else None, monotonic() + self._timeout)
+        job = crew.book.wait(oldest if self._in_order else None, monotonic() + self._timeout)
         if job is None:
             raise late(self._timeout, "this process", crew.book.debts(oldest if self._in_order else None))
-        del self._dealt[job.number]
-        self._deliver(job.number)
-        data = job.result()
-        if self._bytes == 0 or job.number % 16 == 0:
-            self._bytes = bytes_of(data)
-        if not self._fetching.lockstep:
-            self._deal()
-        return data if self._batched or job.whole else data[0]
+        if job.error is None and (self._bytes == 0 or job.number % 16 == 0):
+            self._bytes = bytes_of(job.items)
+        with Held():
+            self.progress.settle()
+            self._batch, self._receipt = job, self._receipt_of(job)
+            crew.book.drop(job.number)
+            del self._dealt[job.number]
+            if not self._fetching.lockstep:
+                self._deal()
+        return job
 
     def _deal(self) -> None:
         """Keep as many batches open as the fetchers have use for."""
@@ -109,11 +129,15 @@ class MapEpoch(Epoch):
                 most = min(most, max(2, AHEAD_BYTES // self._bytes))
             if self._dealt and (len(self._dealt) >= most or self._fetching.here):
                 return
-            job = self._again or self._draw()
-            self._again = None
+            job = self._drawn or self._draw()
+            self._drawn = None
             if job is not None:
                 self._dealt[job.number] = job
                 self._fetching.submit(job)
+
+    def _receipt_of(self, job: Job) -> Callable[[], None]:
+        assert self._indices is not None  # noqa: S101 - a map-style dataset has indices
+        return partial(self._indices.deliver, job.number)
 
     def _draw(self) -> Job | None:
         assert self._indices is not None  # noqa: S101 - a map-style dataset has indices
@@ -123,10 +147,6 @@ class MapEpoch(Epoch):
             self._exhausted = True
             return None
         return self._fetching.job(number, indices)
-
-    def _deliver(self, number: int) -> None:
-        assert self._indices is not None  # noqa: S101 - a map-style dataset has indices
-        self._indices.deliver(number)
 
     def _end(self) -> NoReturn:
         if not self._closed:
@@ -140,13 +160,6 @@ class MapEpoch(Epoch):
         self._exhausted = True
         self._dealt.clear()
         self._finalizer()
-
-
-class _TakenOver:
-    """Says that the crew has the rest of the batch."""
-
-
-_TAKEN_OVER = _TakenOver()
 
 
 class IterableEpoch(Epoch):
@@ -165,11 +178,20 @@ class IterableEpoch(Epoch):
         )
         loader._reader = self._reader
 
-    def _next(self) -> Any:
+    def _made(self) -> Any:
+        reader = self._reader
+        if self._batch is None:
+            try:
+                self._batch = (reader.read(),)
+            except StopIteration:
+                self._finish()
+        self._receipt = partial(_book, self.progress, reader.batches, reader.ended)
         try:
-            data = self._reader.read()
-        except StopIteration:
-            self._finish()
-        finally:
-            self.progress.batches, self.progress.ended = self._reader.batches, self._reader.ended
-        return self._pinned(self._collate(data))
+            return self._pinned(self._collate(self._batch[0]))
+        except Exception:
+            self.progress.given, self._batch = self._receipt, None
+            raise
+
+
+def _book(progress: Progress, batches: int, ended: bool) -> None:  # noqa: FBT001 - what a reader says
+    progress.batches, progress.ended = batches, ended

@@ -21,7 +21,8 @@ class Job:
     """The items of one batch: taken apart for the fetchers, complete when the last one arrives.
 
     ``parts``: how many requests it takes; one if the dataset gives a batch in one call. An item is known by
-    its position, never by its index, so that duplicates in a batch are just two positions.
+    its position, never by its index, so that duplicates in a batch are just two positions. ``left`` and
+    ``missing`` are the book's, from when the job is entered there.
     """
 
     __slots__ = ("error", "error_at", "indices", "items", "left", "missing", "number", "whole")
@@ -32,7 +33,7 @@ class Job:
         self.whole = whole
         parts = 1 if whole else len(indices)
         self.items: list[Any] = [None] * parts
-        self.missing = set(range(parts))
+        self.missing: set[int] = set()
         self.left = parts
         self.error: BaseException | None = None
         self.error_at = parts
@@ -85,6 +86,8 @@ class Book:
 
     def enter(self, job: Job, *, start: int = 0) -> None:
         """Put the requests of ``job`` from position ``start`` on into the queue (with the lock held)."""
+        job.missing = set(range(start, len(job.items)))
+        job.left = len(job.missing)
         if not job.left:
             self.finished[job.number] = job
             self.done.notify_all()
@@ -123,20 +126,30 @@ class Book:
         self.done.notify_all()
         return True
 
-    def take(self, number: int | None, deadline: float | None = None) -> Job | None:
-        """Give the finished job ``number`` (None: whichever is finished), waiting for it until ``deadline``.
+    def wait(self, number: int | None, deadline: float) -> Job | None:
+        """Wait until job ``number`` (None: any) is finished, and give it; it stays here until it is dropped.
 
-        ``deadline`` is on the monotonic clock; None: do not wait. None if it is not finished by then.
+        ``deadline`` is on the monotonic clock; None if it is not finished by then.
         """
         with self.lock:
             while True:
                 key = next(iter(self.finished), None) if number is None else number
                 if key is not None and key in self.finished:
-                    return self.finished.pop(key)
-                left = 0.0 if deadline is None else deadline - monotonic()
+                    return self.finished[key]
+                left = deadline - monotonic()
                 if left <= 0.0 or self.closed:
                     return None
                 self.done.wait(min(left, SIGNAL_S))
+
+    def drop(self, number: int) -> None:
+        """Forget the finished job ``number``: somebody has it."""
+        with self.lock:
+            self.finished.pop(number, None)
+
+    def take(self) -> Job | None:
+        """Give and forget a finished job; None: there is none."""
+        with self.lock:
+            return self.finished.pop(next(iter(self.finished))) if self.finished else None
 
     def debts(self, number: int | None = None) -> str:
         """Say what batch ``number`` (None: the oldest) still lacks, and which fetcher is at which index."""

@@ -13,6 +13,7 @@ from penstock.torch.crew import LoopThread
 from penstock.torch.epoch import Epoch, blank_progress
 from penstock.torch.fetching import fresh_pace
 from penstock.torch.inprocess import IterableEpoch, MapEpoch
+from penstock.torch.interrupts import Held
 from penstock.torch.progress import Progress
 from penstock.torch.randomness import Moment, generators_of
 from penstock.torch.workers import WorkerEpoch
@@ -106,9 +107,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         """Begin an epoch, or go on in one that was loaded."""
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
             return super().__iter__()
-        resume, self._resume = self._resume, None
-        start, self._start = self._start, None
-        kept = self._iterator
+        resume, start, kept = self._resume, self._start, self._iterator
         epoch: Epoch
         if isinstance(kept, WorkerEpoch) and kept.usable and not resume:
             kept.restart(self, start)
@@ -123,6 +122,7 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
             epoch = MapEpoch(self, resume, start)
         self._progress = epoch.progress
         self._indices_of_progress = epoch._indices
+        self._resume = self._start = None  # last: an interrupt in here leaves the epoch to be begun again
         return epoch
 
     def _home(self) -> LoopThread | None:
@@ -141,6 +141,9 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
         if self._resume is not None:
             return self._resume.to_json()
         progress = self._progress
+        if progress is not None:
+            with Held():
+                progress.settle()
         if progress is None or progress.finished:
             if self._start is None:
                 self._start = Moment.now(generators_of(self, self._index_sampler))
@@ -178,6 +181,8 @@ class DataLoader(torch_data.DataLoader):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is running: a loader is pickled without it."""
+        if self._progress is not None:
+            self._progress.settle()
         state = dict(self.__dict__)
         state.update(_iterator=None, _loop=None, _reader=None, _indices_of_progress=None)
         return state

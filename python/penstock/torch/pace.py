@@ -29,7 +29,10 @@ _HEAVY = 100e-6
 """Seconds an item takes from which on the thread's busy time is measured too; a reading is 1% of it."""
 
 _CHUNK = 1e-3
-"""Seconds between two looks at the clock while fetching here."""
+"""Seconds between two looks at the clocks while fetching here."""
+
+_CALM, _CALM_CHUNK = 8, 5e-3
+"""Looks without waiting after which the next are further apart, and how far: two readings cost some microseconds."""
 
 _WAITED = 2e-3
 """Seconds of waiting, over at least two looks, that are evidence enough for fetchers."""
@@ -58,17 +61,21 @@ class Pace:
     heavy: bool = True
     _waited: float = 0.0
     _looks: int = 0
+    _calm: int = 0
     _climb: _Climb = field(default_factory=lambda: _Climb())
 
     def observe(self, count: int, wall: float, busy: float | None) -> None:
         """Take in that ``count`` items were fetched here in ``wall`` seconds, of which the thread was ``busy``."""
         each = wall / count
         self.seconds = each if self.seconds == 0.0 else 0.75 * self.seconds + 0.25 * each
-        self.chunk = max(1, min(4 * self.chunk, int(_CHUNK / max(each, 1e-8))))
+        chunk = _CHUNK if self._calm < _CALM else _CALM_CHUNK
+        self.chunk = max(1, min(4 * self.chunk, int(chunk / max(each, 1e-8))))
         self.heavy = each > _HEAVY
         if busy is None or not self.heavy or wall - busy < 0.3 * wall:
             self._waited *= 0.5
+            self._calm += 1
             return
+        self._calm = 0
         self._waited += wall - busy
         self._looks += 1
         if self._waited >= _WAITED and self._looks >= 2:

@@ -1,8 +1,9 @@
 """What goes between a DataLoader and its workers: whole messages on a socket pair, memory by descriptor.
 
 A message is one packet, so that it is there or not there, never half of it, whenever a worker dies. It holds
-a pickle; the storages of CPU tensors go beside it as shared memory (no copy: torch's own collate builds
-batches there), small ones in it. A pickle too long for a packet goes as a memfd, so that a packet always
+a pickle; the storages of CPU tensors go beside it as shared memory, small ones in it. What a worker sends lies
+on its `Shelf`: built there by torch's own collate, else copied there; its descriptor is sent once, after that only
+its name. A pickle too long for a packet goes as a memfd, so that a packet always
 fits and neither side waits for the other in the middle of one. Both ends of the pair are ours by
 inheritance: nothing is ever read from anyone else.
 """
@@ -26,8 +27,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.multiprocessing.reductions import reduce_storage
 
+from penstock.torch.shelf import Leases
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from penstock.torch.shelf import Piece, Shelf
 
 _INLINE = 16 << 10
 """Longest pickle that goes in the packet itself, in bytes."""
@@ -45,27 +50,59 @@ _here = threading.local()
 class _Pickler(ForkingPickler):
     """Pickles tensors as torch's does, but leaves their storages aside in ``descriptors``."""
 
-    def __init__(self, file: io.BytesIO, most: int) -> None:
+    def __init__(self, file: io.BytesIO, shelf: Shelf | None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.descriptors: list[int] = []
+        self.pieces: list[Piece] = []
         self.bytes = 0
-        self._most = most
-        self._known: dict[int, int] = {}
-        self.dispatch_table = {**self.dispatch_table, torch.UntypedStorage: self._storage}
+        self._shelf = shelf
+        self._known: dict[int, Any] = {}
+        self.keep: list[Any] = []
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Take storages; the rest is left to the reducers that torch and others registered."""
+        # Not in the dispatch table: a pickler that refers to itself keeps all it has pickled until it is collected.
+        return self._storage(obj) if type(obj) is torch.UntypedStorage else NotImplemented
 
     def _storage(self, storage: Any) -> Any:
         if storage.device.type != "cpu" or storage.nbytes() == 0:
             return reduce_storage(storage)
         size = storage.nbytes()
         self.bytes += size
-        index = self._known.get(storage._cdata)
-        if index is None:
-            if size <= _SMALL or len(self.descriptors) >= self._most:
-                return _from_bytes, (torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes(),)
-            descriptor, _ = storage._share_fd_cpu_()
-            index = self._known[storage._cdata] = len(self.descriptors)
-            self.descriptors.append(descriptor)
-        return _from_descriptor, (index, size)
+        if storage._cdata not in self._known:
+            self._known[storage._cdata] = self._reduced(storage, size)
+        return self._known[storage._cdata]
+
+    def _reduced(self, storage: Any, size: int) -> Any:
+        shelf = self._shelf
+        piece = shelf.piece_of(storage) if shelf is not None else None
+        full = len(self.descriptors) >= _DESCRIPTORS
+        if piece is not None and (piece.descriptor < 0 or not full):
+            return self._on_piece(piece, size)
+        if size <= _SMALL or full:
+            return _from_bytes, (_bytes_of(storage).numpy().tobytes(),)
+        room = shelf.room(size) if shelf is not None and not storage.is_shared() else None
+        if shelf is not None and room is not None:
+            room.copy_(_bytes_of(storage))
+            self.keep.append(room)
+            piece = shelf.piece_of(room.untyped_storage())
+            assert piece is not None  # noqa: S101 - it was put there
+            return self._on_piece(piece, size)
+        descriptor, _ = storage._share_fd_cpu_()
+        self.descriptors.append(descriptor)
+        return _from_descriptor, (len(self.descriptors) - 1, size)
+
+    def _on_piece(self, piece: Piece, size: int) -> Any:
+        index = None
+        if piece.descriptor >= 0:
+            index = len(self.descriptors)
+            self.descriptors.append(piece.descriptor)
+        self.pieces.append(piece)
+        return _from_piece, (piece.id, size, index)
+
+
+def _bytes_of(storage: Any) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def _from_bytes(data: bytes) -> Any:
@@ -79,19 +116,29 @@ def _from_descriptor(index: int, size: int) -> Any:
     return known[index]
 
 
+def _from_piece(id: int, size: int, index: int | None) -> Any:
+    known: dict[Any, Any] = _here.storages
+    if (id,) not in known:
+        descriptor = None if index is None else _here.descriptors[index]
+        known[id,] = _here.leases.lend(id, size, descriptor)
+    return known[id,]
+
+
 class Parcel:
     """A message ready to be sent. ``bytes``: what it holds, storages included."""
 
-    __slots__ = ("_descriptors", "_keep", "_own", "_packet", "bytes")
+    __slots__ = ("_descriptors", "_keep", "_own", "_packet", "_pieces", "bytes")
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Any, shelf: Shelf | None = None) -> None:
         buffer = io.BytesIO()
-        pickler = _Pickler(buffer, _DESCRIPTORS)
+        pickler = _Pickler(buffer, shelf)
         pickler.dump(message)
         payload = buffer.getbuffer()
-        self._keep = message  # the descriptors are its storages'
+        # The descriptors are its storages', and pieces of the shelf are idle once nobody holds them.
+        self._keep: Any = (message, pickler.keep)
         self._own: int | None = None
         self._descriptors = pickler.descriptors
+        self._pieces = pickler.pieces
         self.bytes = len(payload) + pickler.bytes
         if len(payload) <= _INLINE:
             self._packet = _HEAD.pack(0, len(payload)) + payload
@@ -114,6 +161,9 @@ class Parcel:
             if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ETOOMANYREFS):
                 return False
             raise
+        for piece in self._pieces:
+            piece.sent += 1
+            piece.known()
         self.drop()
         return True
 
@@ -139,10 +189,13 @@ class Closed(Exception):
 
 
 class Channel:
-    """One end of the pair."""
+    """One end of the pair: the parent's, with ``leases``, or a worker's, with a ``shelf``."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, shelf: Shelf | None = None) -> None:
         self.sock = sock
+        self.shelf = shelf
+        self.leases = Leases()
+        self.sent = 0
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
 
@@ -181,14 +234,15 @@ class Channel:
                     "the tensors of a batch could not be received: this process has too many open files; "
                     "raise the limit (ulimit -n) or keep fewer batches",
                 )
-            return _open(packet, descriptors)
+            return _open(packet, descriptors, self.leases)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
     def send(self, message: Any, alive: Callable[[], bool]) -> None:
         """Send ``message``, waiting while the other side is ``alive`` but does not read; else Closed."""
-        parcel = Parcel(message)
+        parcel = Parcel(message, self.shelf)
+        self.sent = parcel.bytes
         try:
             while not parcel.post(self.sock):
                 poll = select.poll()
@@ -214,9 +268,9 @@ _LOOK_S = 5
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
-def _open(packet: bytes, descriptors: list[int]) -> tuple[Any, int]:
+def _open(packet: bytes, descriptors: list[int], leases: Leases) -> tuple[Any, int]:
     apart, length = _HEAD.unpack_from(packet)
-    _here.storages = {}
+    _here.storages, _here.leases = {}, leases
     try:
         if not apart:
             _here.descriptors = descriptors
@@ -227,4 +281,4 @@ def _open(packet: bytes, descriptors: list[int]) -> tuple[Any, int]:
                 message = pickle.loads(payload)  # noqa: S301 - from our own worker
         return message, length + sum(storage.nbytes() for storage in _here.storages.values())
     finally:
-        _here.storages = _here.descriptors = None
+        _here.storages = _here.descriptors = _here.leases = None

@@ -10,12 +10,15 @@ import copy
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from penstock.errors import StateError
 from penstock.torch.randomness import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FORMAT = "penstock.torch.DataLoader"
 VERSION = 1
@@ -51,7 +54,8 @@ class Progress:
     delivered, not yielded). ``ended``: the iterable dataset read here gave its last item, if not its end.
     ``draws_seed``: the epoch after this one draws a seed for its workers (persistent ones keep theirs).
     ``last``: digest of the indices of batch ``batches - 1``. ``turn``: the worker whose batch is next
-    (iterable).
+    (iterable). ``given``: books the batch that was given out last; what counts as given out is decided by this
+    one store (see `Epoch.__next__`), and the rest of the bookkeeping follows when there is time for it.
     """
 
     kind: Kind
@@ -73,6 +77,13 @@ class Progress:
     dataset: Any = None
     iterator: Any = None
     ended: bool = False
+    given: Callable[[], None] | None = None
+
+    def settle(self) -> None:
+        """Book the batch that was given out last. An interrupt may cut this short: twice is as good as once."""
+        if self.given is not None:
+            self.given()
+            self.given = None
 
     @property
     def midway(self) -> bool:
@@ -80,7 +91,9 @@ class Progress:
         return not self.finished and (self.first is not None or self.batches > 0)
 
     def deliver(self, number: int) -> None:
-        """Take in that batch ``number`` was given out."""
+        """Take in that batch ``number`` was given out; harmless if it was taken in before."""
+        if number < self.batches:
+            return
         if number != self.batches:
             self.beyond.add(number)
             return

@@ -27,17 +27,23 @@ class Reader:
         self._size = size
         self._drop_last = drop_last
         self._iterator: Iterator[Any] = iter(())
+        self._items: Iterator[Any] = self._iterator
+        self._begun: list[Any] = []
+        self._cut = ""
 
     def begin(self, *, dataset: Any = None, iterator: Any = None, skip: int = 0, ended: bool = False) -> None:
         """Start an epoch, or go on in one: from the saved states, or by reading ``skip`` batches again."""
         stateful = is_stateful(self.dataset)
         if stateful and dataset is not None:
             self.dataset.load_state_dict(dataset)
-        self.batches, self.ended = 0, ended
+        self.batches, self.ended, self._begun, self._cut = 0, ended, [], ""
         if ended:
             self.batches = skip
             return
         self._iterator = iter(self.dataset)
+        # torch asks no more of it than __next__.
+        whole = hasattr(self._iterator, "__iter__")
+        self._items = self._iterator if whole else iter(self._iterator.__next__, object())
         own = self._iterator is not self.dataset and is_stateful(self._iterator)
         if own and iterator is not None:
             self._iterator.load_state_dict(iterator)  # type: ignore[attr-defined]
@@ -46,29 +52,46 @@ class Reader:
                 "reading %d batches of %r over again to resume: it has no state_dict", skip, self.dataset
             )
             for _ in range(skip):
-                self._items()
+                self.read()
         self.batches = skip
 
     def read(self) -> Any:
-        """Give the next batch of items, not collated. StopIteration at the end."""
-        if self.ended:
-            raise StopIteration
-        data = self._items()
-        self.batches += 1
-        return data
+        """Give the next batch of items, not collated. StopIteration at the end.
 
-    def _items(self) -> Any:
-        if self._size is None:
-            try:
-                return next(self._iterator)
-            except StopIteration:
-                self.ended = True
-                raise
-        items = list(islice(self._iterator, self._size))
-        if len(items) < self._size:
+        Items that an interrupt comes in between of are kept, and are the first of the next call.
+        """
+        if self._cut:
+            raise RuntimeError(
+                f"the dataset's generator was ended by a {self._cut} that came while it ran, after {self.batches} "
+                "batches, and cannot go on: call iter() on the DataLoader again"
+            )
+        try:
+            return self._one() if self._size is None else self._several(self._size)
+        except Exception:
+            self._begun = []
+            raise
+        except BaseException as error:
+            if getattr(self._iterator, "gi_frame", self) is None:
+                self._cut = type(error).__name__
+            raise
+
+    def _one(self) -> Any:
+        for item in self._items:  # not next(): an interrupt could come between the call and the name
+            self.batches += 1
+            return item
+        self.ended = True
+        raise StopIteration
+
+    def _several(self, size: int) -> list[Any]:
+        items = self._begun
+        if not self.ended:
+            items.extend(islice(self._items, size - len(items)))
+        if len(items) < size:
             self.ended = True
             if not items or self._drop_last:
                 raise StopIteration
+        self.batches += 1
+        self._begun = []
         return items
 
     def states(self) -> tuple[Any, Any]:

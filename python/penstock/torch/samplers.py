@@ -81,7 +81,9 @@ class Indices:
     def deliver(self, number: int) -> None:
         """Take in that batch ``number`` was given out, and keep the place of the sampler as of then."""
         progress = self._progress
-        indices = self._drawn.pop(number, None)
+        if number not in self._drawn:
+            return
+        indices = self._drawn.pop(number)
         before = progress.batches
         progress.deliver(number)
         if progress.batches == before:

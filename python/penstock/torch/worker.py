@@ -24,10 +24,12 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from penstock.torch.access import is_stateful
+from penstock.torch.collating import collating_on
 from penstock.torch.fetching import Fetching, fresh_pace
 from penstock.torch.parcels import Channel, Closed
 from penstock.torch.progress import WorkerProgress
 from penstock.torch.reading import Reader
+from penstock.torch.shelf import Shelf
 
 if TYPE_CHECKING:
     import socket
@@ -62,16 +64,24 @@ class Spec:
 
 @dataclass(slots=True, frozen=True)
 class Request:
-    """A batch that is asked for. ``epoch``: counted by the parent; ``number``: the batch's in that epoch."""
+    """A batch that is asked for. ``epoch``: counted by the parent; ``number``: the batch's in that epoch.
+
+    ``returned``, ``retired``: memory of earlier batches to use again, and not to (see `shelf`).
+    """
 
     epoch: int
     number: int
     indices: Any
+    returned: tuple[int, ...] = ()
+    retired: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """A batch, or why there is none. ``depth``: requests in flight in this worker; ``states``: its place."""
+    """A batch, or why there is none.
+
+    ``depth``: requests in flight in this worker; ``states``: its place; ``gone``: memory it has given up.
+    """
 
     epoch: int
     number: int
@@ -80,6 +90,7 @@ class Reply:
     ended: bool = False
     depth: int = 0
     states: tuple[Any, Any, bool] | None = None
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,8 +129,10 @@ def main(spec: Spec, sock: socket.socket, note: Any) -> None:
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=spec.id, num_workers=spec.count, seed=seed, dataset=spec.dataset
     )
+    shelf = Shelf()
+    collating_on(shelf)
     try:
-        _Worker(spec, Channel(sock), note).run()
+        _Worker(spec, Channel(sock, shelf), shelf, note).run()
     except Closed:
         pass
     finally:
@@ -127,9 +140,10 @@ def main(spec: Spec, sock: socket.socket, note: Any) -> None:
 
 
 class _Worker:
-    def __init__(self, spec: Spec, channel: Channel, note: Any) -> None:
+    def __init__(self, spec: Spec, channel: Channel, shelf: Shelf, note: Any) -> None:
         self._spec = spec
         self._channel = channel
+        self._shelf = shelf
         self._where = f"in DataLoader worker process {spec.id}"
         self._parent = os.getppid()
         self._epoch = 0
@@ -201,6 +215,7 @@ class _Worker:
                     break
                 message = received[0]
                 if isinstance(message, Request):
+                    self._shelf.take_back(message.returned, message.retired, self._channel.sent)
                     self._requests.append(message)
                 elif isinstance(message, Restart):
                     self._restart(message.epoch)
@@ -257,8 +272,10 @@ class _Worker:
                 fetching = self._fetching
                 assert fetching is not None  # noqa: S101 - a worker has one or the other
                 job = fetching.job(self._next_serial(), request.indices)
-                if not fetching.get(job):
+                reached = fetching.get(job)
+                if reached < len(job.items):
                     self._in_crew[job.number] = request
+                    fetching.submit(job, start=reached)
                     return
                 data = job.items[0] if job.whole or not self._spec.batched else job.items
         except StopIteration:
@@ -282,7 +299,7 @@ class _Worker:
             self._in_crew[job.number] = request
             fetching.submit(job)
         while fetching.crew is not None:
-            finished: Job | None = fetching.crew.book.take(None)
+            finished: Job | None = fetching.crew.book.take()
             if finished is None:
                 return
             request = self._in_crew.pop(finished.number)
@@ -310,14 +327,15 @@ class _Worker:
             states = (self._spec.dataset.state_dict(), None, False)
         fetching = self._fetching
         depth = 0 if fetching is None or fetching.here else fetching.pace.depth
+        gone = self._shelf.gone()
         try:
-            self._send(Reply(request.epoch, request.number, data, depth=depth, states=states))
+            self._send(Reply(request.epoch, request.number, data, depth=depth, states=states, gone=gone))
         except Closed:
             raise
         except Exception:  # noqa: BLE001 - it does not pickle, or there is no memory for it
-            self._send_error(request)
+            self._send_error(request, gone)
 
-    def _send_error(self, request: Request) -> None:
+    def _send_error(self, request: Request, gone: tuple[int, ...] = ()) -> None:
         wrapper = ExceptionWrapper(where=self._where)
         for kind in wrapper.exc_type.__mro__:
             try:
@@ -326,7 +344,7 @@ class _Worker:
                 continue
             wrapper.exc_type = kind
             break
-        self._send(Reply(request.epoch, request.number, error=wrapper))
+        self._send(Reply(request.epoch, request.number, error=wrapper, gone=gone))
 
     def _send(self, message: Any) -> None:
         self._channel.send(message, self._parent_lives)

@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.torch.loader import DataLoader
     from penstock.torch.progress import Progress
     from penstock.torch.randomness import Moment
+    from penstock.torch.samplers import Indices
 
 _CALM = 5.0
 """Seconds that workers have to end after an epoch; nothing is owed then."""
@@ -60,7 +62,6 @@ class WorkerEpoch(Epoch):
         self._finalizer = weakref.finalize(self, _close, self._fleet, self._pinner)
         self._clear()
         self._turn = self.progress.turn if self.iterable else 0
-        self._kept: tuple[Reply, Seat] | None = None
         self._held = Held()
         self._deal()
 
@@ -78,7 +79,7 @@ class WorkerEpoch(Epoch):
         self.progress.workers = [WorkerProgress() for _ in range(self._count)]
         self._clear()
         self._turn = 0
-        self._kept = None
+        self._batch = self._receipt = None
         for seat in self._fleet.seats:
             seat.owed.clear()
             seat.asked, seat.ended = 0, False
@@ -103,7 +104,7 @@ class WorkerEpoch(Epoch):
             for seat in self._fleet.seats:
                 waiting = len(seat.owed) + len(self._queues[seat.id])
                 while not seat.ended and waiting < self._prefetch:
-                    self._ask(seat, Request(self._epoch, seat.asked, None))
+                    self._ask(seat, seat.asked, None)
                     waiting += 1
             return
         while not self._exhausted and len(self._dealt) < self._ahead():
@@ -119,10 +120,11 @@ class WorkerEpoch(Epoch):
             if not self._in_order:
                 seat = min(self._fleet.seats, key=lambda one: len(one.owed))
             self._dealt[number] = seat
-            self._ask(seat, Request(self._epoch, number, indices))
+            self._ask(seat, number, indices)
 
-    def _ask(self, seat: Seat, request: Request) -> None:
-        seat.owed[request.number] = request
+    def _ask(self, seat: Seat, number: int, indices: Any) -> None:
+        returned, retired = seat.channel.leases.returned() if seat.channel is not None else ((), ())
+        request = seat.owed[number] = Request(self._epoch, number, indices, returned, retired)
         seat.asked += 1
         self._fleet.say(seat, request)
 
@@ -141,7 +143,11 @@ class WorkerEpoch(Epoch):
 
     def _take(self, seat: Seat, message: Any, size: int) -> None:
         """Take in what a worker sent."""
-        if not isinstance(message, Reply) or message.epoch != self._epoch:
+        if not isinstance(message, Reply):
+            return
+        if message.gone and seat.channel is not None:
+            seat.channel.leases.forget(message.gone)
+        if message.epoch != self._epoch:
             return
         seat.owed.pop(message.number, None)
         if message.depth:
@@ -161,35 +167,29 @@ class WorkerEpoch(Epoch):
         if self._pinner is not None and message.error is None and not message.ended:
             self._pinning[key] = self._pinner.submit(self._pinned, message.data)
 
-    def _next(self) -> Any:
+    def _made(self) -> Any:
         self._refuse_fork()
-        if self._kept is None:
+        if self._batch is None:
             if self._closed:
                 self._finish()
             deadline = monotonic() + self._timeout
             with Held() as self._held:
-                # Kept until it is given out: an interrupt from here on finds it at the next call.
-                self._kept = self._next_iterable(deadline) if self.iterable else self._next_map(deadline)
+                self.progress.settle()
+                self._batch = self._next_iterable(deadline) if self.iterable else self._next_map(deadline)
                 self._deal()
-        data = self._unpacked(*self._kept)
-        self._kept = None
-        return data
-
-    def _unpacked(self, reply: Reply, seat: Seat) -> Any:
+        reply: Reply
+        reply, pinned = self._batch
         if reply.error is not None:
-            self._kept = None
+            self.progress.given, self._batch = self._receipt, None
             reply.error.reraise()
-        if self._pinner is None:
+        if pinned is None:
             return reply.data
-        key = reply.number * self._count + seat.id if self.iterable else reply.number
         try:
-            data = self._pinning[key].result(self._timeout)
+            return pinned.result(self._timeout)
         except FutureTimeoutError:
             raise late(self._timeout, "the pinning thread", f"batch {reply.number} is being pinned") from None
-        del self._pinning[key]
-        return data
 
-    def _next_map(self, deadline: float) -> tuple[Reply, Seat]:
+    def _next_map(self, deadline: float) -> tuple[Reply, Future[Any] | None]:
         assert self._indices is not None  # noqa: S101 - a map-style dataset has indices
         self._deal()
         if not self._dealt:
@@ -199,12 +199,11 @@ class WorkerEpoch(Epoch):
             self._wait(self._dealt[oldest], oldest, deadline)
         number = oldest if self._in_order else next(iter(self._arrived))
         reply, seat = self._arrived.pop(number), self._dealt.pop(number)
-        if self._stateful and reply.states is not None:
-            self.progress.workers[seat.id].dataset = reply.states[0]
-        self._indices.deliver(number)
-        return reply, seat
+        place = self.progress.workers[seat.id]
+        self._receipt = partial(_book, self._indices, number, place, reply.states)
+        return reply, self._pinning.pop(number, None)
 
-    def _next_iterable(self, deadline: float) -> tuple[Reply, Seat]:
+    def _next_iterable(self, deadline: float) -> tuple[Reply, Future[Any] | None]:
         progress = self.progress
         while True:
             running = [place for place in progress.workers if not place.ended]
@@ -225,17 +224,26 @@ class WorkerEpoch(Epoch):
             reply = queue.popleft()
             place = progress.workers[seat.id]
             self._turn = (seat.id + 1) % self._count
-            progress.turn = self._turn
             if reply.ended:
+                progress.turn = self._turn
                 place.ended = True
                 queue.clear()
                 continue
             if reply.error is None:
-                place.batches += 1
-                progress.batches += 1
-                if reply.states is not None:
-                    place.dataset, place.iterator, place.ended = reply.states
-            return reply, seat
+                self._receipt = partial(
+                    _book_items,
+                    progress,
+                    place,
+                    self._turn,
+                    progress.batches + 1,
+                    place.batches + 1,
+                    reply.states,
+                )
+            else:
+                self._receipt = partial(
+                    _book_items, progress, place, self._turn, progress.batches, place.batches, None
+                )
+            return reply, self._pinning.pop(reply.number * self._count + seat.id, None)
 
     def _wait(self, seat: Seat, number: int, deadline: float) -> None:
         """Wait until something comes; ``seat`` owes batch ``number``, which is what is waited for."""
@@ -265,6 +273,25 @@ def _close(fleet: Fleet, pinner: ThreadPoolExecutor | None, patience: float = 0.
     fleet.close(patience=patience)
     if pinner is not None:
         pinner.shutdown(wait=False, cancel_futures=True)
+
+
+def _book(indices: Indices, number: int, place: WorkerProgress, states: tuple[Any, Any, bool] | None) -> None:
+    if states is not None:
+        place.dataset = states[0]
+    indices.deliver(number)
+
+
+def _book_items(
+    progress: Progress,
+    place: WorkerProgress,
+    turn: int,
+    batches: int,
+    of_worker: int,
+    states: tuple[Any, Any, bool] | None,
+) -> None:
+    progress.turn, progress.batches, place.batches = turn, batches, of_worker
+    if states is not None:
+        place.dataset, place.iterator, place.ended = states
 
 
 def _specs(loader: DataLoader, seed: int, saved: list[WorkerProgress], *, midway: bool) -> Any:
