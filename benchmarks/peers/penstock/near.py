@@ -1,18 +1,20 @@
 """The drop-in and torch's DataLoader on the same local Dataset, and what a trace of either costs.
 
-``near.py PHOTOS OBJECTS --pairs N``: both loaders live in one process, and epochs of one and the other take turns, each time
-the other way round. What is compared is the median over the pairs of (torch's seconds / ours), so that whatever slows the
-machine for a while slows both.
+``near.py PHOTOS OBJECTS --budget SECONDS``: both loaders live in one process and take turns, each time the other way round.
+What is compared is the median over the pairs of (torch's seconds / ours), so that whatever slows the machine for a while slows
+both; how sure it is is said with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -82,66 +84,112 @@ def seconds(loader: Any) -> float:
     return time.perf_counter() - start
 
 
-def compared(dataset: Any, workers: int, pairs: int) -> dict[str, float]:
-    """Rates of both, and the median of the ratios."""
+def busy() -> float:
+    """CPU seconds of this process and of all workers that are there, since they began."""
+    spent = time.process_time()
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        spent += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def compared(dataset: Any, workers: int, budget: float) -> dict[str, float]:
+    """Rates of both over ``budget`` seconds, and the median of the ratios with its quartiles.
+
+    Without workers the two take turns batch by batch: what slows the machine for a moment slows both, and a difference of a
+    few thousandths shows. With workers they take turns epoch by epoch, since workers run ahead.
+    """
     more: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "shuffle": True}
     loaders = {
         "torch": torch.utils.data.DataLoader(dataset, BATCH, **more),
         "drop-in": DataLoader(dataset, BATCH, **more),
     }
-    took: dict[str, list[float]] = {name: [] for name in loaders}
-    for turn in range(pairs + 1):
-        for name in list(loaders)[:: 1 if turn % 2 else -1]:
-            spent = seconds(loaders[name])
-            if turn:  # the first starts workers and fills caches
-                took[name].append(spent)
+    names = list(loaders)
+    took: dict[str, list[float]] = {name: [] for name in names}
+    cost: dict[str, float] = dict.fromkeys(names, 0.0)
+    for name in names:  # starts workers and fills caches
+        seconds(loaders[name])
+    turn, end = 0, time.perf_counter() + budget
+    while time.perf_counter() < end or turn < 5:
+        turn += 1
+        if workers:
+            for name in names[:: 1 if turn % 2 else -1]:
+                before = busy()
+                took[name].append(seconds(loaders[name]) / len(dataset))
+                cost[name] += busy() - before
+            continue
+        running = {name: iter(loader) for name, loader in loaders.items()}
+        for number in range(len(dataset) // BATCH):
+            for name in names[:: 1 if number % 2 else -1]:
+                before, start = time.process_time(), time.perf_counter()
+                batch = next(running[name])
+                took[name].append((time.perf_counter() - start) / BATCH)
+                cost[name] += time.process_time() - before
+                del batch
     ratios = [theirs / mine for theirs, mine in zip(took["torch"], took["drop-in"], strict=True)]
-    found = {name: len(dataset) / median(spent) for name, spent in took.items()}
-    print(f"  {type(dataset).__name__}, {workers} workers: {median(ratios):.3f}", file=sys.stderr, flush=True)
-    return {**found, "ratio": median(ratios)}
+    low, ratio, high = quantiles(ratios, n=4)
+    found = {name: 1 / median(spent) for name, spent in took.items()}
+    each = turn * (len(dataset) if workers else len(dataset) // BATCH * BATCH)
+    found |= {f"cpu {name}": 1e6 * spent / each for name, spent in cost.items()}
+    # Of a median over n pairs, from the quartiles, as if they were normal.
+    error = 1.25 * (high - low) / 1.35 / len(ratios) ** 0.5
+    print(
+        f"  {type(dataset).__name__}, {workers} workers: {ratio:.4f} ± {error:.4f} over {len(ratios)} pairs, quartiles "
+        f"{low:.3f} {high:.3f}; CPU µs a sample {found['cpu torch']:.1f} torch, {found['cpu drop-in']:.1f} drop-in",
+        file=sys.stderr,
+        flush=True,
+    )
+    return {**found, "ratio": ratio, "error": error, "pairs": len(ratios), "low": low, "high": high}
 
 
-def traced(kind: Callable[..., Any], dataset: Any, workers: int, pairs: int) -> float:
+def overhead(plain: Any, timed: Callable[[], Any], budget: float) -> float:
+    """What share of the time ``timed`` takes longer than ``plain``: the median over pairs of epochs."""
+    shares: list[float] = []
+    turn, end = 0, time.perf_counter() + budget
+    while time.perf_counter() < end or turn < 6:
+        spent = {}
+        for name in ("plain", "timed") if turn % 2 else ("timed", "plain"):
+            spent[name] = seconds(plain if name == "plain" else timed())
+        if turn:
+            shares.append(spent["timed"] / spent["plain"] - 1)
+        turn += 1
+    low, middle, high = quantiles(shares, n=4)
+    print(
+        f"  trace: {100 * middle:.2f}%, quartiles {100 * low:.2f} {100 * high:.2f}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return middle
+
+
+def traced(kind: Callable[..., Any], dataset: Any, workers: int, budget: float) -> float:
     """What share of an epoch a recording of all its steps costs."""
     more: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
     recording = Recording()
     plain = kind(dataset, BATCH, **more)
     collate = recording.collate(torch.utils.data.default_collate)
     timed = kind(recording.dataset(dataset), BATCH, collate_fn=collate, **more)
-    shares = []
-    for turn in range(pairs + 1):
-        spent = {}
-        for name in ("plain", "timed") if turn % 2 else ("timed", "plain"):
-            spent[name] = seconds(plain if name == "plain" else recording.steps(timed))
-        if turn:
-            shares.append(spent["timed"] / spent["plain"] - 1)
+    share = overhead(plain, lambda: recording.steps(timed), budget)
     assert len(recording.spans()) > len(dataset)
-    return median(shares)
+    return share
 
 
-def traced_loader(photos: Path, pairs: int) -> float:
+def traced_loader(photos: Path, budget: float) -> float:
     """What the trace that is always on costs the Loader: against one whose ring holds a single span."""
     data = penstock.open(str(photos))
     transform = [penstock.RandomResizedCrop(224)]
-    shares = []
     with (
         penstock.Loader(data, BATCH, transform=transform, trace=1) as plain,
         penstock.Loader(data, BATCH, transform=transform) as timed,
     ):
-        for turn in range(pairs + 1):
-            spent = {}
-            for name, loader in (("plain", plain), ("timed", timed))[:: 1 if turn % 2 else -1]:
-                spent[name] = seconds(loader)
-            if turn:
-                shares.append(spent["timed"] / spent["plain"] - 1)
-    return median(shares)
+        return overhead(plain, lambda: timed, budget)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("photos", type=Path)
     parser.add_argument("objects", type=Path)
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--budget", type=float, default=15.0, help="seconds a case")
     parser.add_argument("--only", default="", help="a part of the names of the cases that are wanted")
     wanted = parser.parse_args()
     rows, files, photos = Rows(wanted.objects, 60_000), Files(wanted.objects), Photos(wanted.photos)
@@ -151,16 +199,16 @@ def main() -> None:
         for workers in (0, 2)
     }
     chosen = {name: case for name, case in cases.items() if wanted.only in name}
-    found = {name: compared(*case, wanted.pairs) for name, case in chosen.items()}
+    found = {name: compared(*case, wanted.budget) for name, case in chosen.items()}
     traces = {}
     if not wanted.only or wanted.only == "trace":
         theirs = torch.utils.data.DataLoader
         traces = {
-            "torch's, photos": traced(theirs, photos, 0, wanted.pairs),
-            "torch's, photos, 2 workers": traced(theirs, photos, 2, wanted.pairs),
-            "torch's, files of 110 KB": traced(theirs, files, 0, wanted.pairs),
-            "the drop-in, photos": traced(DataLoader, photos, 0, wanted.pairs),
-            "the Loader, photos": traced_loader(wanted.photos, wanted.pairs),
+            "torch's, photos": traced(theirs, photos, 0, wanted.budget),
+            "torch's, photos, 2 workers": traced(theirs, photos, 2, wanted.budget),
+            "torch's, files of 110 KB": traced(theirs, files, 0, wanted.budget),
+            "the drop-in, photos": traced(DataLoader, photos, 0, wanted.budget),
+            "the Loader, photos": traced_loader(wanted.photos, wanted.budget),
         }
     print(json.dumps({"cases": found, "trace": traces}), flush=True)
 
