@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import Any
 
@@ -90,6 +91,7 @@ def test_a_forked_child_keeps_the_batches_that_its_parent_drops() -> None:
     child = os.fork()
     if child == 0:
         try:
+            signal.alarm(30)  # whatever happens, it is not left behind
             torch.set_num_threads(1)  # those of the parent stayed there
             os.close(its)
             os.read(mine, 1)  # until the parent has read on

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
@@ -93,73 +94,89 @@ def busy() -> float:
     return spent
 
 
-def compared(dataset: Any, workers: int, budget: float) -> dict[str, float]:
-    """Rates of both over ``budget`` seconds, and the median of the ratios with its quartiles.
+@dataclass
+class Pairs:
+    """What each of two systems took, turn by turn."""
 
-    Without workers the two take turns batch by batch: what slows the machine for a moment slows both, and a difference of a
-    few thousandths shows. With workers they take turns epoch by epoch, since workers run ahead.
+    first: list[float]
+    second: list[float]
+    cpu: tuple[float, float]
+
+    @property
+    def ratio(self) -> tuple[float, float, float, float]:
+        """The median of first / second, how sure it is, and the quartiles."""
+        ratios = [one / other for one, other in zip(self.first, self.second, strict=True)]
+        low, middle, high = quantiles(ratios, n=4)
+        # Of a median over n pairs, from the quartiles, as if they were normal.
+        return middle, 1.25 * (high - low) / 1.35 / len(ratios) ** 0.5, low, high
+
+
+def in_turns(first: Callable[[], Any], second: Callable[[], Any], batches: int, budget: float) -> Pairs:
+    """Have two loaders take turns for ``budget`` seconds: epoch by epoch, or batch by batch of epochs of ``batches``.
+
+    Batch by batch, two each to a pair, what slows the machine for a moment slows both, and a difference of a few thousandths
+    shows. Workers run ahead: with them it is epoch by epoch, and ``batches`` is 0.
     """
-    more: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "shuffle": True}
-    loaders = {
-        "torch": torch.utils.data.DataLoader(dataset, BATCH, **more),
-        "drop-in": DataLoader(dataset, BATCH, **more),
-    }
-    names = list(loaders)
-    took: dict[str, list[float]] = {name: [] for name in names}
-    cost: dict[str, float] = dict.fromkeys(names, 0.0)
-    for name in names:  # starts workers and fills caches
-        seconds(loaders[name])
+    took: tuple[list[float], list[float]] = ([], [])
+    cost = [0.0, 0.0]
+    for maker in (first, second):  # starts workers and fills caches
+        seconds(maker())
     turn, end = 0, time.perf_counter() + budget
     while time.perf_counter() < end or turn < 5:
         turn += 1
-        if workers:
-            for name in names[:: 1 if turn % 2 else -1]:
+        if not batches:
+            for which in (0, 1) if turn % 2 else (1, 0):
                 before = busy()
-                took[name].append(seconds(loaders[name]) / len(dataset))
-                cost[name] += busy() - before
+                took[which].append(seconds((first, second)[which]()))
+                cost[which] += busy() - before
             continue
-        running = {name: iter(loader) for name, loader in loaders.items()}
-        for number in range(len(dataset) // BATCH):
-            for name in names[:: 1 if number % 2 else -1]:
+        running = iter(first()), iter(second())
+        for _ in range(batches // 2):
+            spent = [0.0, 0.0]
+            for which in (0, 1, 1, 0):  # who comes second finds other memory: both come second once
                 before, start = time.process_time(), time.perf_counter()
-                batch = next(running[name])
-                took[name].append((time.perf_counter() - start) / BATCH)
-                cost[name] += time.process_time() - before
+                batch = next(running[which])
+                spent[which] += time.perf_counter() - start
+                cost[which] += time.process_time() - before
                 del batch
-    ratios = [theirs / mine for theirs, mine in zip(took["torch"], took["drop-in"], strict=True)]
-    low, ratio, high = quantiles(ratios, n=4)
-    found = {name: 1 / median(spent) for name, spent in took.items()}
-    each = turn * (len(dataset) if workers else len(dataset) // BATCH * BATCH)
-    found |= {f"cpu {name}": 1e6 * spent / each for name, spent in cost.items()}
-    # Of a median over n pairs, from the quartiles, as if they were normal.
-    error = 1.25 * (high - low) / 1.35 / len(ratios) ** 0.5
+            took[0].append(spent[0])
+            took[1].append(spent[1])
+    return Pairs(*took, (cost[0], cost[1]))
+
+
+def compared(dataset: Any, workers: int, budget: float) -> dict[str, float]:
+    """Rates and CPU of both, and the median of the ratios of their times with its quartiles."""
+    more: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "shuffle": True}
+    theirs, mine = (kind(dataset, BATCH, **more) for kind in (torch.utils.data.DataLoader, DataLoader))
+    pairs = in_turns(lambda: theirs, lambda: mine, 0 if workers else len(dataset) // BATCH, budget)
+    each = len(dataset) if workers else 2 * BATCH
+    ratio, error, low, high = pairs.ratio
+    count = len(pairs.first)
+    found = {
+        "torch": each / median(pairs.first),
+        "drop-in": each / median(pairs.second),
+        "cpu torch": 1e6 * pairs.cpu[0] / each / count,
+        "cpu drop-in": 1e6 * pairs.cpu[1] / each / count,
+    }
     print(
-        f"  {type(dataset).__name__}, {workers} workers: {ratio:.4f} ± {error:.4f} over {len(ratios)} pairs, quartiles "
+        f"  {type(dataset).__name__}, {workers} workers: {ratio:.4f} ± {error:.4f} over {count} pairs, quartiles "
         f"{low:.3f} {high:.3f}; CPU µs a sample {found['cpu torch']:.1f} torch, {found['cpu drop-in']:.1f} drop-in",
         file=sys.stderr,
         flush=True,
     )
-    return {**found, "ratio": ratio, "error": error, "pairs": len(ratios), "low": low, "high": high}
+    return {**found, "ratio": ratio, "error": error, "pairs": count, "low": low, "high": high}
 
 
-def overhead(plain: Any, timed: Callable[[], Any], budget: float) -> float:
-    """What share of the time ``timed`` takes longer than ``plain``: the median over pairs of epochs."""
-    shares: list[float] = []
-    turn, end = 0, time.perf_counter() + budget
-    while time.perf_counter() < end or turn < 6:
-        spent = {}
-        for name in ("plain", "timed") if turn % 2 else ("timed", "plain"):
-            spent[name] = seconds(plain if name == "plain" else timed())
-        if turn:
-            shares.append(spent["timed"] / spent["plain"] - 1)
-        turn += 1
-    low, middle, high = quantiles(shares, n=4)
+def overhead(plain: Callable[[], Any], timed: Callable[[], Any], batches: int, budget: float) -> float:
+    """What share of the time ``timed`` takes longer than ``plain``."""
+    pairs = in_turns(timed, plain, batches, budget)
+    ratio, error, low, high = pairs.ratio
     print(
-        f"  trace: {100 * middle:.2f}%, quartiles {100 * low:.2f} {100 * high:.2f}",
+        f"  trace: {100 * (ratio - 1):.2f}% ± {100 * error:.2f}, quartiles {100 * (low - 1):.2f} {100 * (high - 1):.2f}",
         file=sys.stderr,
         flush=True,
     )
-    return middle
+    return ratio - 1
 
 
 def traced(kind: Callable[..., Any], dataset: Any, workers: int, budget: float) -> float:
@@ -169,7 +186,8 @@ def traced(kind: Callable[..., Any], dataset: Any, workers: int, budget: float) 
     plain = kind(dataset, BATCH, **more)
     collate = recording.collate(torch.utils.data.default_collate)
     timed = kind(recording.dataset(dataset), BATCH, collate_fn=collate, **more)
-    share = overhead(plain, lambda: recording.steps(timed), budget)
+    batches = 0 if workers else len(dataset) // BATCH
+    share = overhead(lambda: plain, lambda: recording.steps(timed), batches, budget)
     assert len(recording.spans()) > len(dataset)
     return share
 
@@ -182,7 +200,7 @@ def traced_loader(photos: Path, budget: float) -> float:
         penstock.Loader(data, BATCH, transform=transform, trace=1) as plain,
         penstock.Loader(data, BATCH, transform=transform) as timed,
     ):
-        return overhead(plain, lambda: timed, budget)
+        return overhead(lambda: plain, lambda: timed, 0, budget)
 
 
 def main() -> None:

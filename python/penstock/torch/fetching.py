@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from penstock.torch.access import access, is_stateful
 from penstock.torch.clock import BusyClock
 from penstock.torch.crew import Crew, LoopCrew, LoopThread, ThreadCrew
 from penstock.torch.jobs import Job
-from penstock.torch.pace import MOST_TASKS, MOST_THREADS, Pace
+from penstock.torch.pace import MOST_TASKS, MOST_THREADS, WAITS, Pace
 
 
 def fresh_pace(fetchers: int | None) -> Pace:
@@ -98,14 +98,22 @@ class Fetching:
             part = indices if count == total else indices[at : at + count]
             if self._note is not None:
                 self._note(job.number, at, count)
-            busy = self._clock.now() if pace.heavy else None
+            busy = self._clock.now() if pace.heavy and pace.suspect else None
+            cpu = thread_time() if busy is None and pace.heavy else 0.0
             start = perf_counter()
             if count == total and plain:
                 job.items = [dataset[index] for index in part]
             else:
                 items[at : at + count] = [dataset[index] if plain else get(index) for index in part]
             wall = perf_counter() - start
-            pace.observe(count, wall, None if busy is None else self._clock.now() - busy)
+            if busy is not None:
+                busy = self._clock.now() - busy
+            elif cpu:
+                # Running is busy. Where there was much else, the next look is at whether that was waiting.
+                busy = thread_time() - cpu
+                if wall - busy >= WAITS * wall:
+                    pace.suspect, busy = True, None
+            pace.observe(count, wall, busy)
             at += count
             if at < total and not self.here:
                 break

@@ -32,7 +32,10 @@ _CHUNK = 1e-3
 """Seconds between two looks at the clocks while fetching here."""
 
 _CALM, _CALM_CHUNK = 8, 5e-3
-"""Looks without waiting after which the next are further apart, and how far: two readings cost some microseconds."""
+"""Looks without waiting after which the next are further apart, how far, and on the cheap clock alone."""
+
+WAITS = 0.3
+"""Share of an item's time that it waits from which on more fetchers are worth it."""
 
 _WAITED = 2e-3
 """Seconds of waiting, over at least two looks, that are evidence enough for fetchers."""
@@ -49,7 +52,8 @@ class Pace:
     """What one loader has learned about its dataset.
 
     ``depth``: requests kept in flight. ``fixed``: the user said how many, so nothing is tuned.
-    ``most``: the bound on depth. ``fetchers``: whether items go to fetchers at all.
+    ``most``: the bound on depth. ``fetchers``: whether items go to fetchers at all. ``heavy``: items are long
+    enough for the thread's busy time to be read. ``suspect``: they may be waiting, so that it is worth reading exactly.
     """
 
     depth: int = START
@@ -59,6 +63,7 @@ class Pace:
     chunk: int = 1
     seconds: float = 0.0
     heavy: bool = True
+    suspect: bool = True
     _waited: float = 0.0
     _looks: int = 0
     _calm: int = 0
@@ -71,9 +76,11 @@ class Pace:
         chunk = _CHUNK if self._calm < _CALM else _CALM_CHUNK
         self.chunk = max(1, min(4 * self.chunk, int(chunk / max(each, 1e-8))))
         self.heavy = each > _HEAVY
-        if busy is None or not self.heavy or wall - busy < 0.3 * wall:
+        if busy is None or not self.heavy or wall - busy < WAITS * wall:
             self._waited *= 0.5
             self._calm += 1
+            if self._calm >= _CALM and busy is not None:
+                self.suspect = False
             return
         self._calm = 0
         self._waited += wall - busy

@@ -199,6 +199,10 @@ class Leases:
         for id in ids:
             self._memory.pop(id, None)
 
+    def forget_all(self) -> None:
+        """Give up all mappings: no more will be lent."""
+        self._memory.clear()
+
     def retire(self) -> None:
         """Have none of what is lent out now ever used again: a child that is being forked has it too."""
         for lease in list(self._alive):

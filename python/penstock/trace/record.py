@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 import weakref
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from time import perf_counter_ns as _now
 from typing import TYPE_CHECKING, Any
 
 from penstock.trace.spans import DEFAULT_CAPACITY, Span, Trace
-from penstock.trace.spool import Spool, collect
+from penstock.trace.spool import Spool, collect, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -186,7 +187,16 @@ class _TimedMap(_Timed):
         size = getattr(value, "nbytes", None)
         if type(size) is not int:
             size = measure(value)[1]
-        self._spool.add("get", start, end, 1, size, index if isinstance(index, int) else -1)
+        spool = self._spool
+        sample = index if type(index) is int else -1
+        try:  # `Spool.add`, without the call: items of some microseconds are timed too
+            spool.local.extend(pack(spool.codes["get"], start, end, 1, size, sample))
+        except (AttributeError, KeyError):
+            spool.add("get", start, end, 1, size, sample)
+        except struct.error:  # an index beyond 64 bits
+            spool.add("get", start, end, 1, size, -1)
+        if end > spool.due_ns:
+            spool.flush()
         return value
 
 
