@@ -47,14 +47,28 @@ def mosaics(
     return made
 
 
+def label_map(random: np.random.Generator, height: int, width: int, labels: int) -> np.ndarray:
+    """Numbers of regions with slanted and wavy edges, poles and boxes among them."""
+    y, x = np.mgrid[0:height, 0:width]
+    slant, wave, side = random.integers(-4, 5), random.uniform(2, 20), int(random.integers(9, 200))
+    across = (x + slant * y // 4 + wave * np.sin(y / 13)).astype(np.int64) // side
+    down = (y + wave * np.sin(x / 17)).astype(np.int64) // int(random.integers(9, 200))
+    made = (across * 5 + down * 11) % labels
+    for _ in range(height * width // 20_000):
+        top, left = int(random.integers(height)), int(random.integers(width))
+        tall, wide = random.integers(1, 90, 2)
+        made[top : top + tall, left : left + (wide if random.integers(2) else 2)] = random.integers(labels)
+    return made
+
+
 def odd_picture(random: np.random.Generator) -> np.ndarray:
-    """Any type, size, number of channels and content: smooth, noise, constant, few colours, steps, bits of every kind."""
+    """Any type, size, number of channels and content: smooth, noise, constant, few colours, labels, steps, bits of every kind."""
     dtype = np.dtype(TYPES[random.integers(len(TYPES))])
     height, width = (int(2 ** random.uniform(0, 8.5)) for _ in range(2))
     channels = int(random.choice([1, 1, 2, 3, 3, 3, 4, 5, 9]))
     shape = (height, width, channels)
     bits = random.integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype)[..., 0]
-    kind = random.integers(7)
+    kind = random.integers(9)
     if kind == 0:
         return bits
     if kind == 1:
@@ -62,6 +76,9 @@ def odd_picture(random: np.random.Generator) -> np.ndarray:
     if kind == 2:
         few = bits.reshape(-1)[: random.integers(1, 20)]
         return few[random.integers(0, len(few), shape)]
+    if kind >= 7:
+        values = bits.reshape(-1)[: random.integers(1, 300)]
+        return values[label_map(random, height, width, len(values))][..., None]
     y, x = np.mgrid[0:height, 0:width]
     wave = np.sin(x / random.uniform(2, 90)) + np.cos(y / random.uniform(2, 90))
     wave = wave[..., None] * random.uniform(0.5, 1, channels) + random.normal(

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _psi_pictures import mosaics, odd_picture, photographs
+from _psi_pictures import label_map, mosaics, odd_picture, photographs
 from _results import Results, quick
 from penstock import psi
 
@@ -224,6 +224,12 @@ def kernels(results: Results, pictures: list[np.ndarray], repeat: int) -> None:
                         results.claim(
                             f"{case}: GB/s of decoded samples", raw / seconds / 1e9, ">=", targets[level]
                         )
+    random = np.random.default_rng(4)
+    masks = [label_map(random, 1024, 2048, 19).astype(np.uint8) for _ in range(64)]
+    raw = sum(mask.nbytes for mask in masks)
+    for level in ("dense", "max"):
+        seconds, _ = time_kernel(encoded(masks, level), None, "HW", repeat, check=True)
+        results.row(f"kernel labels 2048x1024 {level}", "uint8", "decoded", raw / seconds / 1e9, "GB/s")
 
 
 def transfer(results: Results, pictures: list[np.ndarray], repeat: int) -> None:
