@@ -20,7 +20,7 @@ def photographs(folder: str | None, count: int = 24) -> list[np.ndarray]:
         return [np.asarray(Image.open(path).convert("RGB")) for path in paths]
     from penstock.demo.pictures import picture
 
-    return [np.asarray(picture(seed, 768, 512)) for seed in range(count)]
+    return [np.asarray(picture(7, number, number % 4, (768, 512)).pixels) for number in range(count)]
 
 
 def mosaics(
