@@ -678,6 +678,35 @@ mod tests {
     }
 
     #[test]
+    fn bursts_of_refusals_now_and_then_do_not_slow_it_down() {
+        let wire = Simulated {
+            trip: 0.05,
+            rate: 100e6,
+            bytes: 110e3,
+            comfortable: PATIENT,
+        };
+        let mut pace = Pace::new(1_000);
+        let mut slowed = 0;
+        // Eight in four hundred, in a row; also right at the beginning.
+        for _ in 0..40 {
+            pace.resume(Duration::ZERO);
+            (0..8).for_each(|_| pace.slow_down());
+            let run = wire.run(&mut pace, 400);
+            let decisions = run.decisions.iter();
+            slowed += decisions
+                .filter(|decision| decision.reason == Reason::SlowedDown)
+                .count();
+        }
+        assert!(slowed <= 1, "slowed down {slowed} times");
+        let holds = wire.rate * wire.trip / wire.bytes;
+        assert!(
+            pace.limit() as f64 > holds,
+            "{} of {holds:.0}",
+            pace.limit()
+        );
+    }
+
+    #[test]
     fn starvation_teaches_nothing() {
         let mut pace = Pace::new(1_000);
         let mut now = Duration::ZERO;
