@@ -244,14 +244,18 @@ def peers(results: Results, effort: Effort, folder: Path) -> None:
             if not (system.rounds and system.lines):
                 system.take(where, skip=12 if effort is FULL else 4, seconds=effort.seconds)
 
-        turns(systems, 1, turn)
+        turns(systems, effort.turns, turn)
+    case, first = "peers, 50 ms, 100 MB/s", systems[0]
     for system in systems:
-        system.write(results, "peers, 50 ms, 100 MB/s")
-    first = systems[0]
+        system.write(results, case)
     for system in others:
-        # Nobody gets more through the wire than it carries: what is above that had been fetched before the clock started.
-        theirs = min(system.figure("samples_per_s"), cap * MB / SIZE)
+        # Nobody gets more through the wire than it carries: what is above that had been fetched before the clock started. The
+        # ratio as measured stands beside the claim.
+        measured_rate = system.figure("samples_per_s")
+        theirs = min(measured_rate, cap * MB / SIZE)
         ratio = first.figure("samples_per_s") / theirs
+        uncut = first.figure("samples_per_s") / measured_rate
+        results.row(case, system.name, "ours_over_theirs", uncut, "×", note="not cut to the cap")
         thrift = system.figure("cpu_us_per_sample") / first.figure("cpu_us_per_sample")
         results.claim(f"peers: samples/s of ours / {system.name}", ratio, ">=", 0.98)
         if ratio < 1.02:

@@ -142,6 +142,13 @@ def spdl_threads(place: Place, setting: Setting) -> Iterator[int]:
             yield len(ready)
 
 
+def endless(dataset: Any) -> Any:
+    """Random orders one after the other: at no epoch's end do workers end, or wait for each other."""
+    import torch
+
+    return torch.utils.data.RandomSampler(dataset, num_samples=1000 * len(dataset))
+
+
 def torch_loader(dataset: Any, place: Place, workers: int, **more: Any) -> Iterator[int]:
     import torch
 
@@ -171,8 +178,8 @@ def s3torchconnector(place: Place, setting: Setting) -> Iterator[int]:
         transform=Bytes(),
         s3client_config=S3ClientConfig(force_path_style=True),
     )
-    while True:
-        yield from torch_loader(dataset, place, setting["workers"], shuffle=True)
+    more = {"sampler": endless(dataset), "prefetch_factor": setting["prefetch_factor"]}
+    yield from torch_loader(dataset, place, setting["workers"], **more)
 
 
 def litdata(place: Place, setting: Setting) -> Iterator[int]:
@@ -235,7 +242,10 @@ SYSTEMS = {
     ),
     "boto3": System(boto3_threads, [{"threads": n} for n in (64, 16, 4)]),
     "spdl": System(spdl_threads, [{"concurrency": n, "buffer": 4} for n in (64, 128)]),
-    "s3torchconnector": System(s3torchconnector, [{"workers": n, "rounds": n} for n in (64,)]),
+    "s3torchconnector": System(
+        s3torchconnector,
+        [{"workers": n, "rounds": n, "prefetch_factor": p} for n, p in ((64, 1), (96, 1), (32, 2))],
+    ),
     "litdata": System(
         litdata,
         [{"workers": w, "pre_download": p} for w, p in ((2, 2), (4, 2))],

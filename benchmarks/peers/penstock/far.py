@@ -67,8 +67,12 @@ def epochs_of(kind: Callable[..., Any]) -> Callable[[Place, Setting], Iterator[i
 
     def stream(place: Place, setting: Setting) -> Iterator[int]:
         setting = {name: value for name, value in setting.items() if name != "rounds"}
-        once = setting.pop("once", False)
-        batches = kind(_dataset(place), place["batch"], shuffle=True, persistent_workers=True, **setting)
+        once, dataset = setting.pop("once", False), _dataset(place)
+        if setting.get("in_order", True):
+            setting["shuffle"] = True
+        else:  # so many workers as an epoch has batches: no epoch's end shall keep them waiting
+            setting["sampler"] = torch.utils.data.RandomSampler(dataset, num_samples=1000 * len(dataset))
+        batches = kind(dataset, place["batch"], persistent_workers=True, **setting)
         for _ in range(1) if once else itertools.count():
             for batch in batches:
                 assert batch.shape[1:] == (place["size"],)
@@ -90,7 +94,8 @@ if __name__ == "__main__":
             "torch-unordered": System(
                 epochs_of(torch.utils.data.DataLoader),
                 [
-                    {"num_workers": 64, "rounds": 64, "in_order": False, "prefetch_factor": 1},
+                    {"num_workers": n, "rounds": n, "in_order": False, "prefetch_factor": p}
+                    for n, p in ((64, 1), (96, 1), (32, 2))
                 ],
             ),
         }
