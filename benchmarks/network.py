@@ -396,7 +396,7 @@ def local(results: Results, effort: Effort, _folder: Path) -> None:
     import _data
 
     photos, objects = _data.photos(512), _data.objects(2_048, SIZE)
-    budget = 20 if effort is FULL else 2
+    budget = 16 if effort is FULL else 2
     line = probe("near.py", str(photos), str(objects), "--budget", str(budget), patience=500)
     for case, found in line["cases"].items():
         for system in ("drop-in", "torch"):

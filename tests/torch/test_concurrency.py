@@ -236,6 +236,21 @@ def test_items_that_compute_on_a_crowded_core_are_not_taken_for_waiting() -> Non
     assert not loader._pace.fetchers
 
 
+def test_items_that_wait_only_later_get_fetchers_then() -> None:
+    """While items compute only the cheap clock is read; it is enough to notice that they no longer do."""
+
+    def get(index: int) -> int:
+        return compute(index) if index < 64 else time.sleep(0.004) or index
+
+    loader = DataLoader(Calls(320, get), batch_size=16)
+    running = iter(loader)
+    got = [next(running) for _ in range(4)]
+    assert not loader._pace.suspect
+    assert not loader._pace.fetchers
+    assert torch.cat([*got, *running]).tolist() == list(range(320))
+    assert loader._pace.fetchers
+
+
 def spin() -> None:
     while True:
         pass

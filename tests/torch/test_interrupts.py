@@ -24,6 +24,21 @@ def test_it_comes_out_at_the_end_of_the_block_and_what_was_done_stays_done() -> 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_second_one_is_not_held_back() -> None:
+    done = []
+
+    def work() -> None:
+        with Held():
+            for number in range(3):
+                signal.raise_signal(signal.SIGINT)
+                done.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_it_comes_out_where_it_is_asked_for() -> None:
     done = []
 
