@@ -229,17 +229,28 @@ class Recorder:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab+")
+        try:
+            self._go_on({"penstock": "arrival", "version": _VERSION, **head}, head)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _go_on(self, first: Mapping[str, Any], head: Mapping[str, Any]) -> None:
         self._file.seek(0)
-        whole, _, broken = self._file.read().rpartition(b"\n")
-        if broken:  # a line that a kill cut off
-            self._file.truncate(len(whole) + 1 if whole else 0)
-        if whole:
-            _check_head(self.path, whole.partition(b"\n")[0], head)
-        else:
-            self._write({"penstock": "arrival", "version": _VERSION, **head})
+        written = self._file.readline()
+        if written.endswith(b"\n"):
+            _check_head(self.path, written, head)
+            self._file.seek(0)
+            whole = self._file.read().rpartition(b"\n")[0]
+            self._file.truncate(len(whole) + 1)  # without a line that a kill cut off
+        elif _line(first).startswith(written):  # nothing yet, or a kill cut the head off
+            self._file.truncate(0)
+            self._write(first)
+        else:  # somebody's file: it is left as it is
+            raise StateError(f"{self.path} is no record of an arrival order")
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._file.write(_line(line))
         self._file.flush()
 
     def add(self, epoch: int, step: int, moves: list[int]) -> None:
@@ -251,10 +262,24 @@ class Recorder:
         self._file.close()
 
 
+def _line(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _parsed(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise StateError(f"{path} is damaged: {line[:40]!r} is no line of a record")
+    return found
+
+
 def _check_head(path: Path, line: bytes, head: Mapping[str, Any]) -> None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = {}
     if not isinstance(found, dict) or found.get("penstock") != "arrival":
         raise StateError(f"{path} is no record of an arrival order")
@@ -281,8 +306,11 @@ class Replay:
             at = file.tell()
             for line in file:
                 if line.endswith(b"\n"):
-                    entry = json.loads(line)
-                    self._lines[entry["epoch"], entry["step"]] = at
+                    entry = _parsed(self._path, line)
+                    epoch, step = entry.get("epoch"), entry.get("step")
+                    if not (isinstance(epoch, int) and isinstance(step, int)):
+                        raise StateError(f"{self._path} is damaged: {line[:40]!r} names no batch")
+                    self._lines[epoch, step] = at
                 at += len(line)
 
     @property
@@ -303,6 +331,7 @@ class Replay:
         """The steps of ``epoch`` from step ``start`` on, as recorded. StateError where the record ends."""
         planned = list(self._plan.steps(epoch))
         order = np.concatenate([step.rows for step in planned]) if planned else np.empty(0, np.int64)
+        given = np.zeros(len(order), bool)
         first = 0
         with self._path.open("rb") as file:
             for step in planned:
@@ -314,15 +343,28 @@ class Replay:
                             f"{self._path} has no batch for step {step.step} of epoch {epoch}: the run was recorded no further"
                         )
                     file.seek(at)
-                    moves = np.asarray(json.loads(file.readline())["moves"], np.int64)
+                    moves = self._moves(file.readline(), step)
                     if len(moves) != size:
                         raise StateError(
                             f"{self._path} has {len(moves)} samples for step {step.step} of epoch {epoch}, which has {size}"
                         )
                     places = np.arange(first, first + size) + moves
-                    if places.min(initial=0) < 0 or places.max(initial=0) >= len(order):
-                        raise StateError(f"{self._path} is damaged at step {step.step} of epoch {epoch}")
+                    outside = places.min(initial=0) < 0 or places.max(initial=0) >= len(order)
+                    if outside or given[places].any() or len(np.unique(places)) < size:
+                        raise StateError(
+                            f"{self._path} is damaged at step {step.step} of epoch {epoch}: it has a sample twice, or one "
+                            "that is not in the plan"
+                        )
+                    given[places] = True
                     yield replace(step, rows=order[places])
                 elif step.step >= start:
                     yield step
                 first += size
+
+    def _moves(self, line: bytes, step: Step) -> type_rows:
+        moves = _parsed(self._path, line).get("moves")
+        if not isinstance(moves, list) or not all(type(move) is int and abs(move) < 2**48 for move in moves):
+            raise StateError(
+                f"{self._path} is damaged at step {step.step} of epoch {step.epoch}: it does not say where samples came from"
+            )
+        return np.asarray(moves, np.int64)
