@@ -33,15 +33,17 @@ import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from penstock.arrow import is_number, one_array, to_numpy
 from penstock.errors import CatalogError
+from penstock.formats import Kind
 from penstock.identity import identity_of
 from penstock.sources.listing import Entry, Listing, LocalListing, RangeFile, redacted
 from penstock.table import ADDRESS_PARTS, NO_OBJECT, Field, Header, Origin, Table, object_array
+from penstock.transform import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +56,7 @@ METADATA_KEY = b"penstock"
 CHECK_KEY = b"penstock.check"
 CATALOG_NAME = "catalog.parquet"
 RESERVED = ("id", "key")
+Value = TypeVar("Value", str, int, list)  # type: ignore[type-arg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ def _read_footer(file: RangeFile, where: str) -> tuple[Any, dict[str, Any]]:
         about = None
         if text is not None and said.get(CHECK_KEY) == hashlib.sha256(text).hexdigest().encode():
             about = json.loads(text)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise CatalogError(
             f"{where} cannot be read as Parquet ({error}); if it was cut short, make it again"
         ) from error
@@ -215,29 +218,58 @@ def _read_footer(file: RangeFile, where: str) -> tuple[Any, dict[str, Any]]:
 def _understood(about: dict[str, Any], where: str) -> tuple[Header, FileInfo]:
     try:
         info = FileInfo(
-            about["kind"], tuple(about["objects"]), tuple(about["sizes"]), tuple(about["versions"])
+            about["kind"],
+            _all(str, about["objects"]),
+            _all(int, about["sizes"]),
+            _all(str, about["versions"]),
         )
         types = {str(name): str(kind) for name, kind in about["columns"]}
         header = Header(
             rows=int(about["rows"]),
             identity=str(about["identity"]),
             stored=tuple(
-                Field(f["name"], f["kind"], "stored", f["dtype"], f["shape"] and tuple(f["shape"]))
+                Field(
+                    _one(str, f["name"]),
+                    _one_of(get_args(Kind), f["kind"]),
+                    "stored",
+                    None if f["dtype"] is None else _one_of(DTYPES, f["dtype"]),
+                    None if f["shape"] is None else _all(int, f["shape"]),
+                )
                 for f in about["stored"]
             ),
-            batch=tuple(about["batch"]),
+            batch=_all(str, about["batch"]),
             columns=tuple(name for name in types if not name.startswith("@") and name not in RESERVED),
-            classes=tuple(about["classes"]),
-            class_column=about["class_column"],
+            classes=_all(str, about["classes"]),
+            class_column=None if about["class_column"] is None else _one(str, about["class_column"]),
             physical=frozenset(types),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CatalogError(f"{where}: its footer does not make sense ({error!r}); make it again") from error
+    if len(info.sizes) != len(info.objects):
+        raise CatalogError(
+            f"{where}: its footer names {len(info.objects)} objects and {len(info.sizes)} sizes; make it again"
+        )
     for field in header.stored:
         for part in ADDRESS_PARTS:
             if part != "crc32c" and f"@{field.name}.{part}" not in header.physical:
                 raise CatalogError(f"{where} lacks the column @{field.name}.{part}; make it again")
     return header, info
+
+
+def _one(kind: type[Value], value: Any) -> Value:
+    if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 2**63):
+        raise ValueError(f"{value!r:.80} where a {kind.__name__} should be")
+    return value
+
+
+def _all(kind: type[Value], values: Any) -> tuple[Value, ...]:
+    return tuple(_one(kind, value) for value in _one(list, values))
+
+
+def _one_of(known: Sequence[str], value: Any) -> Any:
+    if value not in known:
+        raise ValueError(f"{value!r:.80} is none of {', '.join(known)}")
+    return value
 
 
 class _Loader:
@@ -272,6 +304,8 @@ class _Loader:
         columns = {name: _loaded(column) for name, column in found.items()}
         for name, column in columns.items():
             _check_address(name, column, self._objects, self._where)
+        if "id" in columns:
+            _check_ids(columns["id"], self._where)
         return columns
 
 
@@ -298,6 +332,18 @@ def _check_address(name: str, column: Column, objects: int, where: str) -> None:
             raise CatalogError(
                 f"{where}: {name} points to object {int(named.max())}, and there are {objects}"
             )
+
+
+def _check_ids(column: Column, where: str) -> None:
+    if not isinstance(column, np.ndarray) or column.dtype != np.uint64:
+        found = column.dtype if isinstance(column, np.ndarray) else f"{column.type} with gaps"
+        raise CatalogError(f"{where}: the column id is {found}, not uint64")
+    if (column[1:] > column[:-1]).all():
+        return
+    ordered = np.sort(column)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise CatalogError(f"{where}: {len(twice):,} samples have the id of another, such as {int(twice[0])}")
 
 
 def _check(table: Any, header: Header, info: FileInfo, where: str) -> None:
