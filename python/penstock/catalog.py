@@ -203,16 +203,21 @@ class Catalog:
             return [str(key) for key in _as_numpy(self._load("key"), chosen)]
         if chosen is None:
             chosen = np.arange(len(self))
-        first = self.stored[0].name if self.stored else None
-        if first is None:
-            return [str(row) for row in chosen.tolist()]
-        object, _, _, format, _ = self._load_addresses(first)
-        names = [self.objects[index].as_py() for index in object.take(chosen).tolist()]
-        raw = format.take(chosen) == Format.RAW
-        return [
-            f"{name}[{row}]" if is_row else name
-            for name, row, is_row in zip(names, chosen.tolist(), raw.tolist(), strict=True)
-        ]
+        names = [str(row) for row in chosen.tolist()]
+        left = np.arange(len(chosen))
+        for field in self.stored:  # the first one that a sample has
+            object, _, _, format, _ = self._load_addresses(field.name)
+            objects, raw = object.take(chosen[left]), format.take(chosen[left]) == Format.RAW
+            there = objects != NO_OBJECT
+            for place, index, is_row in zip(
+                left[there].tolist(), objects[there].tolist(), raw[there].tolist(), strict=True
+            ):
+                name = self.objects[index].as_py()
+                names[place] = f"{name}[{names[place]}]" if is_row else name
+            left = left[~there]
+            if not len(left):
+                break
+        return names
 
     def has_field(self, field: str) -> np.ndarray:
         """Return for each row whether the sample has that stored field."""

@@ -105,7 +105,7 @@ def split_name(name: str) -> NameParts | None:
     first, _, rest = name[dot + 1 :].lower().partition(".")
     last = rest.rpartition(".")[2] if rest else first
     format = _BY_EXTENSION.get(last)
-    if rest:
+    if rest and first:
         field = first
     elif last in ("txt", "text"):
         field = "text"

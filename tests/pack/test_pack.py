@@ -556,3 +556,15 @@ def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
     assert (
         int(found.stdout) < 48 << 10
     )  # KiB: two threads with 4 MiB each, and what libraries load on the way
+
+
+def test_samples_that_lack_a_field_are_packed_under_the_names_of_what_they_have(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "1.txt").write_bytes(b"one")
+    (source / "2.json").write_bytes(b"{}")
+    pack(source, tmp_path / "packed", quiet=True)
+    data = penstock.open(tmp_path / "packed")
+    assert data.catalog.keys() == ["1.txt", "2.json"]
+    assert data.select("text")[0]["text"] == b"one"
+    assert data.where("text is null").select("json")[0]["json"] == b"{}"

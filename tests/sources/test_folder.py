@@ -10,6 +10,7 @@ import pytest
 
 from penstock.dataset import open_dataset
 from penstock.errors import CatalogError, DataError, StoreError
+from penstock.loader import Loader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,3 +219,33 @@ def test_a_damaged_array_is_an_error_that_names_the_sample(tmp_path: Path) -> No
         DataError, match=r"sample 0 \(0.npy in .*\), field 'array': as npy: it ends after 372 of 800 bytes"
     ):
         open_dataset(tmp_path)[0]
+
+
+def test_a_sample_without_the_first_field_is_named_by_another_of_its_files(tmp_path: Path) -> None:
+    write(tmp_path, "1.txt", "2.json")
+    data = open_dataset(tmp_path)
+    assert data.catalog.keys() == ["1.txt", "2.json"]
+    with pytest.raises(DataError, match="is not null"):
+        data[1]
+    with Loader(data, 2) as loader, pytest.raises(DataError, match="is not null"):
+        list(loader)
+
+
+def test_a_named_pipe_is_no_sample_and_nothing_waits_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(write(tmp_path, "1.txt") / "2.txt")
+    data = open_dataset(tmp_path)
+    assert data[0]["text"] == b"1.txt"
+    with pytest.raises(StoreError, match="not a file"):
+        data[1]
+
+
+def test_a_link_to_itself_is_as_a_link_to_nothing(tmp_path: Path) -> None:
+    (write(tmp_path, "a/1.txt") / "a" / "2.txt").symlink_to("2.txt")
+    data = open_dataset(tmp_path)
+    assert data[0]["text"] == b"a/1.txt"
+    with pytest.raises(StoreError):
+        data[1]
+
+
+def test_two_dots_in_a_row_are_no_field_without_a_name(tmp_path: Path) -> None:
+    assert open_dataset(write(tmp_path, "a..txt"))[0]["text"] == b"a..txt"

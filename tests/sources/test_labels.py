@@ -159,3 +159,10 @@ def test_several_tables_are_an_error_that_says_how_to_choose(folder: Path) -> No
     save(table([f"{n}.txt" for n in range(5)]), folder / "b.csv")
     with pytest.raises(CatalogError, match=r"2 tables \(a.csv, b.csv\).*open it by its own name"):
         open_dataset(folder)
+
+
+def test_a_table_of_very_many_columns_is_read_in_a_moment(folder: Path) -> None:
+    names = [f"c{n}" for n in range(30_000)]
+    (folder / "labels.csv").write_text(",".join(["file", *names]) + "\n1.txt" + ",1" * len(names) + "\n")
+    with pytest.warns(UserWarning, match="left out"):
+        assert len(open_dataset(folder / "labels.csv").columns) == 30_000

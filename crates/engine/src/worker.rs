@@ -15,7 +15,7 @@ use crate::encoded;
 use crate::keys::Keys;
 use crate::rows::Copied;
 use crate::slab::{aligned, Lease, Overflow, Pool};
-use crate::step::{Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, WHOLE};
+use crate::step::{Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, LACKING, NO_OBJECT, WHOLE};
 use crate::store::{BlockingStore, Object, StoreError, StoreErrorKind};
 
 /// What all samples of a field are expected to look like: what the first one looked like, or what the transform
@@ -339,6 +339,9 @@ pub(crate) struct Shared {
 impl Shared {
     fn key(&self, object: u32) -> Result<&str, Bad> {
         self.keys.get(object).ok_or_else(|| {
+            if object == NO_OBJECT {
+                return bad(FailureKind::Missing, LACKING);
+            }
             let count = self.keys.len();
             bad(
                 FailureKind::Decode,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import queue
 import threading
 import time
@@ -63,7 +64,7 @@ class PackSummary:
 
 
 def pack(
-    source: Dataset | str,
+    source: Dataset | str | os.PathLike[str],
     dest: str | Path,
     options: PackOptions | None = None,
     *,
@@ -122,8 +123,10 @@ def pack(
     )
 
 
-def _open(source: Dataset | str, where: str | None, storage: Mapping[str, object] | None) -> Dataset:
-    if isinstance(source, str):
+def _open(
+    source: Dataset | str | os.PathLike[str], where: str | None, storage: Mapping[str, object] | None
+) -> Dataset:
+    if isinstance(source, (str, os.PathLike)):
         import penstock
 
         source = penstock.open(source, storage=storage)

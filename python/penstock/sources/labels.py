@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,9 +82,9 @@ def _read(listing: Listing, entry: Entry, where: str) -> Any:
         raise CatalogError(f"{where} cannot be read as a table: {error}") from error
     if not table.num_rows:
         raise CatalogError(f"{where} has no rows; it should name each file and its label")
-    doubled = [c for c in set(table.column_names) if table.column_names.count(c) > 1]
-    if doubled:
-        raise CatalogError(f"{where} has two columns named {doubled[0]!r}; rename one")
+    name, count = Counter(table.column_names).most_common(1)[0]
+    if count > 1:
+        raise CatalogError(f"{where} has two columns named {name!r}; rename one")
     return table
 
 

@@ -8,9 +8,11 @@ the engine. A new kind of store gives a `Listing` and registers its scheme with 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
+import stat
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -146,7 +148,7 @@ class LocalListing:
             if entry.name.startswith("."):
                 continue
             key = prefix + entry.name
-            if entry.is_dir():
+            if _is_folder(entry):
                 check_name(entry.name, path)
                 if not recursive:
                     yield Entry(key + "/", -1, "")
@@ -182,14 +184,20 @@ class LocalListing:
         """Open the file; `StoreError` where that or a read of it fails."""
         path = self._path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # O_NONBLOCK: opening a named pipe without a writer must not wait for one.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise StoreError(error.errno, f"cannot open {path}: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StoreError(errno.EINVAL, f"cannot read {path}: it is not a file")
 
         def read(offset: int, length: int | None = None) -> bytes:
             try:
                 rest = max(0, os.fstat(descriptor).st_size - offset)
                 wanted = rest if length is None else min(length, rest)
+                if not wanted:  # perhaps at a place where no file can reach
+                    return b""
                 data = os.pread(descriptor, wanted, offset)
                 while len(data) < wanted:  # Linux reads at most 2 GiB at once
                     part = os.pread(descriptor, wanted - len(data), offset + len(data))
@@ -243,10 +251,17 @@ def _umask() -> int:
     return 0o022
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where one may not look: as a link to nothing
+        return False
+
+
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
     try:
         return entry.stat()
-    except FileNotFoundError:  # a link to nothing: let it be listed, and missed when it is read
+    except OSError:  # a link to nothing: let it be listed, and missed when it is read
         return entry.stat(follow_symlinks=False)
 
 

@@ -33,6 +33,7 @@ pub use pace::{Decision, Reason};
 pub use queue::FetchRequest;
 
 use crate::keys::Keys;
+use crate::step::{LACKING, NO_OBJECT};
 use crate::store::{Ahead, AsyncStore, StoreError, StoreErrorKind};
 use attempt::{carry_out, Outcome};
 use latency::Latencies;
@@ -529,11 +530,10 @@ fn flight<'a>(shared: &'a Shared, store: &'a dyn AsyncStore, read: Read) -> Flig
             None => Outcome {
                 result: Err(StoreError::new(
                     StoreErrorKind::Missing,
-                    format!(
-                        "the catalog has no object {} in {}",
-                        read.object,
-                        store.name()
-                    ),
+                    match read.object {
+                        NO_OBJECT => LACKING.to_owned(),
+                        object => format!("the catalog has no object {object} in {}", store.name()),
+                    },
                 )),
                 began: Instant::now(),
                 first_byte: None,

@@ -103,6 +103,10 @@ fn io_error(error: &io::Error, path: &Path) -> StoreError {
 fn read_parts(file: &File, offset: u64, parts: &mut [&mut [u8]]) -> io::Result<()> {
     const PARTS: usize = 4;
     let want: usize = parts.iter().map(|part| part.len()).sum();
+    // No file reaches so far; the system would call the offset negative.
+    if offset.saturating_add(want as u64) > i64::MAX as u64 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     let mut done = 0_usize;
     while done < want {
         let mut vectors: [libc::iovec; PARTS] = [libc::iovec {
@@ -164,7 +168,8 @@ impl BlockingStore for LocalStore {
                 if error.kind() != io::ErrorKind::UnexpectedEof {
                     return io_error(&error, &path);
                 }
-                let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+                let length = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+                let end = offset.saturating_add(length);
                 let size = file.metadata().map_or(0, |meta| meta.len());
                 StoreError::new(
                     StoreErrorKind::Truncated,
