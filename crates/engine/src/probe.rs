@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -166,7 +166,7 @@ fn threads(
     patience: Duration,
 ) -> Probed {
     let (probed, next) = (Mutex::new(Probed::default()), AtomicUsize::new(0));
-    let ready = Barrier::new(in_flight);
+    let (ready, began) = (Barrier::new(in_flight), OnceLock::new());
     std::thread::scope(|scope| {
         for _ in 0..in_flight {
             scope.spawn(|| {
@@ -184,7 +184,8 @@ fn threads(
                     mine.enter(latency, result);
                 }
                 ready.wait();
-                let start = Instant::now();
+                // One beginning for all: more threads than cores take turns, and one that comes late has no time of its own.
+                let start = *began.get_or_init(Instant::now);
                 while !failed && start.elapsed() < time {
                     let (latency, result) = read();
                     failed = result.is_err();
@@ -267,5 +268,60 @@ mod tests {
             "a store that refuses is not asked again and again"
         );
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Keeps a core busy for 20 µs a read.
+    struct Busy;
+
+    impl BlockingStore for Busy {
+        fn read_at(
+            &self,
+            _: Object<'_>,
+            _: u64,
+            _: &mut [&mut [u8]],
+            _: Instant,
+        ) -> Result<(), StoreError> {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(20) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        }
+
+        fn size(&self, _: Object<'_>, _: Instant) -> Result<u64, StoreError> {
+            Ok(1)
+        }
+
+        fn name(&self) -> String {
+            "busy".to_owned()
+        }
+
+        fn list(&self, _: &str, _: Instant) -> Result<Vec<crate::store::Entry>, StoreError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn more_threads_than_cores_do_not_add_up_their_turns() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let store = Store::Blocking(Arc::new(Busy));
+        let read = ProbeRead {
+            object: 0,
+            offset: 0,
+            length: Some(1),
+        };
+        let (time, patience) = (Duration::from_millis(40), Duration::from_secs(10));
+        let probed = probe(
+            &store,
+            &vec!["a".to_owned()],
+            &[read],
+            cores * 32,
+            time,
+            patience,
+        )
+        .unwrap();
+        let most = probed.took.as_secs_f64() / 20e-6 * cores as f64;
+        let reads = probed.latencies.len() as f64;
+        assert!(reads <= 1.5 * most, "{reads} reads where {most} can be");
     }
 }

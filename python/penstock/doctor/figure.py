@@ -33,13 +33,15 @@ def draw(path: Path, diagnosis: Diagnosis) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    sentence = _wrapped(diagnosis.sentence)
+    top = 0.865 - 0.025 * (sentence.count("\n") + 1)
     figure = Figure(figsize=(13, 8.6), dpi=110, facecolor=PAPER)
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(
-        2, 2, height_ratios=[1, 1.15], left=0.07, right=0.975, top=0.84, bottom=0.075, hspace=0.38, wspace=0.2
+        2, 2, height_ratios=[1, 1.15], left=0.07, right=0.975, top=top, bottom=0.075, hspace=0.38, wspace=0.2
     )
     figure.text(0.02, 0.955, f"penstock doctor   {diagnosis.uri}", fontsize=17, weight="bold", color=INK)
-    figure.text(0.02, 0.895, _wrapped(diagnosis.sentence), fontsize=11, color=INK, va="center")
+    figure.text(0.02, 0.92, sentence, fontsize=11, color=INK, va="top")
     _throughput(figure.add_subplot(grid[0, 0]), diagnosis)
     _latency(figure.add_subplot(grid[0, 1]), diagnosis)
     _timeline(figure.add_subplot(grid[1, :]), diagnosis.spans)
@@ -80,6 +82,7 @@ def _throughput(axes: Any, diagnosis: Diagnosis) -> None:
     enough = diagnosis.enough
     axes.axvline(enough.in_flight, color=INK, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,g}")
     axes.set_title(
         f"throughput: {enough.in_flight} in flight are enough for {format_bytes(enough.bytes_per_s)}/s",
         loc="left",
