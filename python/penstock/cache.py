@@ -36,8 +36,9 @@ class Cache:
         """A cache as given, or one of that size in ``samples`` of the cache folder (``$PENSTOCK_CACHE`` or the user's)."""
         if isinstance(cache, Cache):
             return cache
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return cls(Path(os.environ.get("PENSTOCK_CACHE") or Path(home) / "penstock") / "samples", cache)
+        from penstock.sources.cache import cache_folder
+
+        return cls(cache_folder() / "samples", cache)
 
     def native(self, store: str, fingerprint: str) -> tuple[str, str, int]:
         """What the engine needs: folder, the data set's part of it, bytes."""

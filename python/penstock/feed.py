@@ -61,8 +61,10 @@ class Budget:
 
     @classmethod
     def of(cls, budget: float, samples: int) -> Budget:
-        """A share of the samples when below 1, else a count; at least one."""
-        return cls(int(budget) if budget >= 1 else max(1, int(budget * samples)))
+        """A share of the samples when below 1 (at least one, unless it is 0), else a count."""
+        if 0 < budget < 1:
+            return cls(max(1, int(budget * samples)))
+        return cls(int(min(budget, 2**63)))
 
     def spend(self, epoch: int, count: int) -> bool:
         """Whether ``count`` more are within the budget of that epoch."""
@@ -127,7 +129,7 @@ class Feed:
                 for field in self._stored
             ],
             program,
-            seed=options.seed % 2**64,
+            seed=int(options.seed) % 2**64,
             threads=options.threads,
             window_bytes=DEFAULT_WINDOW if options.window is None else options.window,
             attempts=options.attempts,

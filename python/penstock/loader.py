@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from penstock.trace.spans import LoaderTrace
     from penstock.transform import Layout, Mode
 
+LONGEST_TIMEOUT = 1e8
+"""Seconds: three years, which clocks of nanoseconds can count."""
+
 Order = Literal["strict", "arrival"]
 OnError = Literal["raise", "skip", "retry"]
 
@@ -118,8 +121,18 @@ class Loader:
             raise ValueError(
                 f"error_budget is {error_budget}; it is a share of an epoch (below 1) or a count"
             )
-        if not timeout > 0:
-            raise ValueError(f"timeout is {timeout}; it is a number of seconds above 0")
+        if not 0 < timeout <= LONGEST_TIMEOUT:
+            raise ValueError(
+                f"timeout is {timeout}; it is a number of seconds above 0, and at most {LONGEST_TIMEOUT:g}"
+            )
+        for name, number, least in (
+            ("max_pixels", max_pixels, 1),
+            ("max_bytes", max_bytes, 1),
+            ("attempts", attempts, 1),
+            ("trace", trace if isinstance(trace, int) else 0, 0),
+        ):
+            if number < least:
+                raise ValueError(f"{name} is {number}; it is at least {least}")
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}; it is at least 1, or None to have it tuned")
         if order not in ("strict", "arrival"):
@@ -128,6 +141,8 @@ class Loader:
             raise ValueError(f"max_displacement is {max_displacement}; it is a number of batches, 0 or more")
         if replay is not None and (order == "arrival" or record is not None):
             raise ValueError("replay repeats an order that was recorded: leave out order and record")
+        if not hasattr(dataset, "catalog"):
+            raise TypeError(f"a Loader loads a Dataset, as penstock.open gives it, and not {dataset!r:.80}")
         rank, world = _ranks(rank, world)
         self.dataset = dataset
         self.epochs = epochs
@@ -152,13 +167,13 @@ class Loader:
         if replay is not None:
             self.plan = Replay(self.plan, _of_rank(replay, rank, world), recorded)
         self._place = self._state = LoaderState.fresh(fingerprint, self.plan.state(), rank, world)
-        self._recorder = None if record is None else Recorder(_of_rank(record, rank, world), recorded)
         self._order = order
         self._arrivals: Arrivals | None = None
         self._resumed = False
         self._closed = False
         self._pid = os.getpid()
-        self._stages = [Stage(callable_, timeout) for callable_ in python]
+        self._stages: list[Stage] = []
+        self._recorder = None
         self._feed = Feed(
             dataset,
             FeedOptions(
@@ -185,6 +200,14 @@ class Loader:
             ),
         )
         self._iteration: weakref.ref[Iterator[Batch]] | None = None
+        # Last, when nothing is wrong with the rest: threads, and a file.
+        try:
+            if record is not None:
+                self._recorder = Recorder(_of_rank(record, rank, world), recorded)
+            self._stages += [Stage(callable_, timeout) for callable_ in python]
+        except BaseException:
+            self.close()
+            raise
 
     # Iterating.
 
@@ -317,6 +340,10 @@ class Loader:
             raise StateError(
                 f"the state stands in epoch {loaded.epoch}, but this loader has {self.epochs} epochs"
             )
+        if loaded.step and loaded.step >= self.plan.steps_per_epoch:
+            raise StateError(
+                f"the state stands before step {loaded.step}, but an epoch has {self.plan.steps_per_epoch} steps"
+            )
         self._state = loaded
         self._resumed = True
 
@@ -338,14 +365,15 @@ class Loader:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._end_iteration()
-        if self._trace_path is not None:
-            self.trace.save(self._trace_path)
-        for stage in self._stages:
-            stage.close()
-        if self._recorder is not None:
-            self._recorder.close()
-        self._feed.close()
+        with contextlib.ExitStack() as ending:  # each of them, whatever the others say
+            ending.callback(self._feed.close)
+            if self._recorder is not None:
+                ending.callback(self._recorder.close)
+            for stage in self._stages:
+                ending.callback(stage.close)
+            if self._trace_path is not None:
+                ending.callback(self.trace.save, self._trace_path)
+            self._end_iteration()
 
     def __enter__(self) -> Self:
         return self
@@ -404,14 +432,17 @@ def _of_rank(path: str | os.PathLike[str], rank: int, world: int) -> str:
 
 
 def _checked_device(device: str) -> str:
-    """ValueError where the torch that is here has no such GPU."""
-    if device.startswith("cuda"):
-        import torch
+    """ValueError where it is no GPU, or the torch that is here sees none."""
+    if device.partition(":")[0] != "cuda":
+        raise ValueError(
+            f'device is {device!r}; it is "cuda", "cuda:N", or "cpu". For others move batches yourself: tensor.to(device)'
+        )
+    import torch
 
-        if not torch.cuda.is_available():
-            raise ValueError(
-                f"device={device!r}: torch {torch.__version__} sees no GPU here (torch.cuda.is_available() is False)"
-            )
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"device={device!r}: torch {torch.__version__} sees no GPU here (torch.cuda.is_available() is False)"
+        )
     return device
 
 

@@ -128,6 +128,16 @@ class Stage:
         ]
         if not samples:
             return dict(batch)
+        for id, sample in zip(batch.ids.tolist(), samples, strict=True):
+            if not isinstance(sample, Mapping):
+                raise TransformError(
+                    f"{_name(transform.function)} gave {type(sample).__name__} for sample {id}; it gives back a mapping of fields"
+                )
+            if sample.keys() != samples[0].keys():
+                raise TransformError(
+                    f"{_name(transform.function)} gave the fields {', '.join(map(str, sample))} for sample {id}, and "
+                    f"{', '.join(map(str, samples[0]))} for others of its batch; every sample needs the same fields"
+                )
         return {name: _stack([sample[name] for sample in samples], batch.get(name)) for name in samples[0]}
 
     def _result(self, future: Future[Any], deadline: float, function: Any, what: str) -> Any:

@@ -91,13 +91,13 @@ class LoaderState:
                     "the batches that are left would not be the same"
                 )
         epoch, step = state.get("epoch"), state.get("step")
-        if not (isinstance(epoch, int) and isinstance(step, int) and epoch >= 0 and step >= 0):
+        if not (type(epoch) is int and type(step) is int and 0 <= epoch < 2**63 and 0 <= step < 2**63):
             raise StateError(f"the state stands at epoch {epoch!r}, step {step!r}, which is nowhere")
         own = cls._displaced(state)
         if own is None:
             return like.at(epoch, step)
         rank, world = state.get("rank", like.rank), state.get("world", like.world)
-        if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
+        if not (type(rank) is int and type(world) is int and 0 <= rank < world):
             raise StateError(f"the state was taken by rank {rank!r} of {world!r}, which is nobody")
         return replace(like.at(epoch, step, own), rank=rank, world=world)
 
@@ -107,7 +107,7 @@ class LoaderState:
             return None
         late, ahead = state.get("late", []), state.get("ahead", [])
         for ids in (late, ahead):
-            if not isinstance(ids, list) or not all(isinstance(id, int) and 0 <= id < 2**64 for id in ids):
+            if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**64 for id in ids):
                 raise StateError("the state's late and ahead samples are no lists of ids")
         return Displaced(frozenset(late), frozenset(ahead))
 

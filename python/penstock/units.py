@@ -28,6 +28,8 @@ def parse_bytes(size: int | str) -> int:
         if size < 0:
             raise ValueError(f"a size is not negative: {size}")
         return size
+    if not isinstance(size, str):
+        raise TypeError(f"{size!r} is no size; write it as 64MiB, 1.5GB or a whole number of bytes")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", size.lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"{size!r} is no size; write it as 64MiB, 1.5GB or a number of bytes")

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -65,6 +66,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in given
+    if not debug:
+        warnings.showwarning = _note  # type: ignore[assignment]  # takes the places, and leaves them out
     given = [argument for argument in given if argument != "--debug"]
     signal.signal(signal.SIGTERM, _terminate)
     code = _run(given, debug=debug)
@@ -124,6 +127,11 @@ def _sentence(error: BaseException) -> str:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"penstock: {text}\n")
+
+
+def _note(message: Warning | str, category: type[Warning], *_where: object) -> None:
+    """A warning as a user reads it: what, and not at which line of penstock."""
+    _say(f"note: {message}" if issubclass(category, UserWarning) else f"{category.__name__}: {message}")
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,11 @@ class FullShuffle:
     world: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("batch_size", "seed", "rank", "world"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"{name} is {value!r}; it is a whole number")
+            object.__setattr__(self, name, operator.index(value))  # NumPy's too: the state is JSON
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}; it must be at least 1")
         if self.world < 1 or not 0 <= self.rank < self.world:

@@ -37,14 +37,17 @@ def cache_folder() -> Path:
     own = os.environ.get("PENSTOCK_CACHE")
     if own:
         return Path(own).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "penstock"
+    of_user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - no error without a home
+    if of_user.startswith("~"):  # no home, no cache: a place that nobody can write to
+        return Path(os.devnull, "penstock")
+    return Path(of_user).absolute() / "penstock"
 
 
 def keep(kind: str, name: str, data: bytes) -> bool:
     """Keep ``data`` under a name, any text; whether that could be done. It appears whole or not at all."""
-    place = LocalListing(cache_folder())
     key = _key(kind, name)
     try:
+        place = LocalListing(cache_folder())
         with place.create(key) as file:
             file.write(data)
             file.write(_tail(data))
