@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.support import our_threads
+from tests.support import our_threads, picture
 
 import penstock
 from penstock.errors import DataError, DecodeError, StateError, TransformError
@@ -136,4 +137,27 @@ def test_a_field_that_a_sample_lacks_is_said_by_the_loader(tmp_path: Path) -> No
         penstock.Loader(penstock.open(tmp_path), 2) as loader,
         pytest.raises(DataError, match="does not have it"),
     ):
+        list(loader)
+
+
+def test_a_type_that_numpy_lacks_is_told_where_samples_are_numpy_arrays(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    picture(0).save(tmp_path / "0.png")
+    transform = [penstock.Resize((8, 8)), penstock.Normalize(), penstock.PerSample(dict)]
+    with (
+        penstock.Loader(
+            penstock.open(tmp_path), 1, transform=transform, dtype="bfloat16", arrays="torch"
+        ) as loader,
+        pytest.raises(TransformError, match="bfloat16"),
+    ):
+        list(loader)
+
+
+def test_what_a_header_claims_is_refused_by_the_users_limits(tmp_path: Path) -> None:
+    picture(0, (48, 40)).save(tmp_path / "0.png")
+    header = bytearray((tmp_path / "0.png").read_bytes())
+    header[16:24] = (2**31 - 1).to_bytes(4, "big") * 2
+    header[29:33] = zlib.crc32(header[12:29]).to_bytes(4, "big")
+    (tmp_path / "0.png").write_bytes(header)
+    with penstock.Loader(penstock.open(tmp_path), 1) as loader, pytest.raises(DecodeError, match="178956970"):
         list(loader)

@@ -179,7 +179,15 @@ def _name(function: Any) -> str:
 def _as_numpy(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_numpy(item) for item in value]
-    return value.numpy() if hasattr(value, "numpy") else value
+    if not hasattr(value, "numpy"):
+        return value
+    try:
+        return value.numpy()
+    except TypeError as error:
+        raise TransformError(
+            f"PerSample takes and gives NumPy arrays, and NumPy has no {value.dtype}: use float32 there, or a callable for the "
+            "whole batch"
+        ) from error
 
 
 def _stack(values: list[Any], like: Any) -> Any:

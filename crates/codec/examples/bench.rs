@@ -49,7 +49,7 @@ fn time(name: &str, program: &str, field: &FieldSpec, format: Format, samples: &
     let mut scratch = Scratch::default();
     let draw = |id: usize| Draw::new(7, 0, id as u64);
     let spec = program
-        .output(field, format, &samples[0], &draw(0))
+        .output(field, format, &samples[0], &draw(0), &limits)
         .expect("a good sample");
     let mut out = vec![0u8; spec.bytes().expect("a small sample")];
     let mut once = |id: usize| {

@@ -320,7 +320,7 @@ fn decode(case: &Case, scratch: &mut Scratch) -> Result<(TensorSpec, Vec<u8>), C
     let program = Program::from_json(&case.program)?;
     let spec = match program.fixed_output(&case.field) {
         Some(spec) => spec,
-        None => program.output(&case.field, case.format, &case.bytes, &case.draw)?,
+        None => program.output(&case.field, case.format, &case.bytes, &case.draw, &LIMITS)?,
     };
     let size = spec.bytes()?;
     let small = size as u64 <= LIMITS.max_bytes;

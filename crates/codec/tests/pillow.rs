@@ -13,7 +13,9 @@ fn npy(bytes: &[u8], scratch: &mut Scratch) -> (TensorSpec, Vec<u8>) {
     let program =
         Program::from_json(r#"{"version":1,"mode":"rgb","layout":null,"ops":[]}"#).unwrap();
     let draw = Draw::new(0, 0, 0);
-    let spec = program.output(&field, Format::Npy, bytes, &draw).unwrap();
+    let spec = program
+        .output(&field, Format::Npy, bytes, &draw, &Limits::default())
+        .unwrap();
     let mut out = vec![0; spec.bytes().unwrap()];
     program
         .run(
@@ -55,7 +57,9 @@ fn pixels_are_those_of_pillow() {
         let (expected_spec, expected) = npy(&expected, &mut scratch);
 
         let draw = Draw::new(7, 1, 5);
-        let spec = program.output(&field, format, &bytes, &draw).unwrap();
+        let spec = program
+            .output(&field, format, &bytes, &draw, &Limits::default())
+            .unwrap();
         if spec != expected_spec {
             wrong.push(format!("{name}: {spec:?} instead of {expected_spec:?}"));
             continue;

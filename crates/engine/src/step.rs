@@ -11,7 +11,8 @@ pub const WHOLE: u64 = u64::MAX;
 /// The object index of a sample that does not have the field.
 pub const NO_OBJECT: u32 = u32::MAX;
 /// What is said of such a sample.
-pub const LACKING: &str = "the sample does not have it; leave such samples out: data.where('FIELD is not null')";
+pub const LACKING: &str =
+    "the sample does not have it; leave such samples out: data.where('FIELD is not null')";
 
 /// Where one field of one sample lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,9 @@ use crate::encoded;
 use crate::keys::Keys;
 use crate::rows::Copied;
 use crate::slab::{aligned, Lease, Overflow, Pool};
-use crate::step::{Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, LACKING, NO_OBJECT, WHOLE};
+use crate::step::{
+    Address, Failure, FailureKind, Finished, Output, Placed, StepRequest, LACKING, NO_OBJECT, WHOLE,
+};
 use crate::store::{BlockingStore, Object, StoreError, StoreErrorKind};
 
 /// What all samples of a field are expected to look like: what the first one looked like, or what the transform
@@ -758,7 +760,9 @@ fn decode(
     let output = match fixed {
         Some(expected) => &expected.spec,
         None => {
-            actual = shared.program.output(spec, format, bytes, &draw)?;
+            actual = shared
+                .program
+                .output(spec, format, bytes, &draw, &shared.limits)?;
             &actual
         }
     };

@@ -78,7 +78,7 @@ fn decode(
         let draw = Draw::new(seed, epoch, id);
         let spec = match program.fixed_output(&field) {
             Some(spec) => spec,
-            None => program.output(&field, format, bytes, &draw)?,
+            None => program.output(&field, format, bytes, &draw, &limits)?,
         };
         let size = spec.bytes()?;
         if size as u64 > limits.max_bytes {

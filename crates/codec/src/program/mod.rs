@@ -77,27 +77,24 @@ impl Program {
         }
     }
 
-    /// Type and shape of this sample's tensor, from its header alone.
+    /// Type and shape of this sample's tensor, from its header alone, which claims no more than `limits`.
     pub fn output(
         &self,
         field: &FieldSpec,
         format: Format,
         bytes: &[u8],
         draw: &Draw,
+        limits: &Limits,
     ) -> std::result::Result<TensorSpec, CodecError> {
         let mut scratch = Scratch::default();
-        let limits = Limits {
-            max_pixels: u64::MAX,
-            max_bytes: isize::MAX as u64,
-        };
         if field.kind == Kind::Bytes {
             return Ok(Spec::flat(DType::U8, bytes.len()).into());
         }
         if field.kind == Kind::Encoded {
-            let file = self.plain_file(bytes, &mut scratch, &limits)?;
+            let file = self.plain_file(bytes, &mut scratch, limits)?;
             return Ok(Spec::flat(DType::U8, RECORD + file.len()).into());
         }
-        let source = self.source(field, format, bytes, &mut scratch, &limits)?;
+        let source = self.source(field, format, bytes, &mut scratch, limits)?;
         self.spec(field, &source, draw, &mut scratch)
             .map(TensorSpec::from)
     }
