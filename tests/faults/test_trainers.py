@@ -84,7 +84,8 @@ def test_twenty_epochs_take_no_more_of_anything_than_five(pictures: penstock.Dat
         assert loader.stats()["memory_bytes"] <= 32 << 20
     memory, files, threads = zip(*marks[5:], strict=True)
     assert max(memory) - memory[0] < 4 << 20, f"{(max(memory) - memory[0]) >> 10} KiB more after 20 epochs"
-    assert max(files) == files[0]
+    # What is being read just then may count; a descriptor an epoch would be twenty.
+    assert max(files) - files[0] <= 2
     assert max(threads) <= threads[0]
 
 
