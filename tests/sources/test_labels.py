@@ -113,6 +113,14 @@ def test_files_without_rows_are_left_out_and_said_so(folder: Path) -> None:
     assert data.catalog.objects.to_pylist() == ["1.txt", "3.json", "3.txt", "4.txt"]
 
 
+def test_a_column_named_as_what_the_files_hold_does_not_hide_it(folder: Path) -> None:
+    (folder / "l.csv").write_text("file,label,text\n" + "".join(f"{n}.txt,{n},{n + 10}\n" for n in range(5)))
+    data = open_dataset(folder)
+    assert data.columns == ("label", "original_text")
+    assert [data[n]["text"] for n in range(2)] == [b"0", b"1"]
+    assert data.catalog.column("original_text").tolist() == [10, 11, 12, 13, 14]
+
+
 def test_numbers_stay_numbers_and_gaps_stay_gaps(folder: Path) -> None:
     (folder / "l.csv").write_text(
         "file,label,age,id\n" + "".join(f"{n}.txt,{n * 7},{'' if n == 2 else n},{n}\n" for n in range(5))

@@ -63,7 +63,8 @@ def open(listing: Listing, entry: Entry) -> Table:
         files.notes = (*files.notes, note)
         files.keep(chosen)
     order = np.argsort(rows, kind="stable")
-    columns, classes, label = _columns(table, column, order, where)
+    taken = {"id", "key", *(field.name for field in files.stored if field.name != "label")}
+    columns, classes, label = _columns(table, column, order, where, taken)
     return files.table(columns, (label,) if label else (), classes, label if classes else None)
 
 
@@ -159,7 +160,7 @@ def _rows(names: Any, column: str, files: Files, listing: Listing, where: str) -
 
 
 def _columns(
-    table: Any, file_column: str, order: np.ndarray, where: str
+    table: Any, file_column: str, order: np.ndarray, where: str, taken: set[str]
 ) -> tuple[dict[str, Column], tuple[str, ...], str | None]:
     import pyarrow as pa
 
@@ -190,6 +191,6 @@ def _columns(
             if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
                 columns[name], classes = encode_classes(values)
                 continue
-        kept = f"original_{name}" if name in ("id", "key") else name
+        kept = f"original_{name}" if name in taken else name  # what the files hold keeps its name
         columns[kept] = to_numpy(values) if is_number(values.type) and not values.null_count else values
     return columns, classes, label if label is not None and isinstance(columns[label], np.ndarray) else None
