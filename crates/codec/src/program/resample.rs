@@ -380,17 +380,15 @@ impl Resampler {
             rows: self.rows,
         };
         if self.lowered_first {
-            if !simd::across(
+            narrow(
                 &self.lowered,
                 &shape,
                 &self.across,
                 planes,
                 &mut self.turned,
-            ) {
-                sum_columns(&self.lowered, &shape, &self.across, planes);
-            }
-        } else if !simd::across(source, &shape, &self.across, planes, &mut self.turned) {
-            sum_columns(source, &shape, &self.across, planes);
+            );
+        } else {
+            narrow(source, &shape, &self.across, planes, &mut self.turned);
         }
         true
     }
@@ -499,8 +497,17 @@ fn sum_rows<V: Value, T>(source: &[V], weights: &[i16], out: &mut [T], end: impl
     }
 }
 
-/// The horizontal pass.
-fn sum_columns<V: Value>(source: &[V], shape: &simd::Shape, taps: &Taps, planes: &mut [i16]) {
+/// The horizontal pass, by vectors where they fit.
+fn narrow<V: simd::Turn>(
+    source: &[V],
+    shape: &simd::Shape,
+    taps: &Taps,
+    planes: &mut [i16],
+    turned: &mut simd::Turned,
+) {
+    if simd::across(source, shape, taps, planes, turned) {
+        return;
+    }
     let &simd::Shape {
         inputs,
         channels,

@@ -651,15 +651,17 @@ mod tests {
         assert!(run.limit <= 3 * low, "{} after {low}", run.limit);
     }
 
+    /// 50 ms and 100 MB/s.
+    const WIRE: Simulated = Simulated {
+        trip: 0.05,
+        rate: 100e6,
+        bytes: 110e3,
+        comfortable: PATIENT,
+    };
+
     #[test]
     fn a_store_that_asks_for_less_gets_less() {
-        let wire = Simulated {
-            trip: 0.05,
-            rate: 100e6,
-            bytes: 110e3,
-            comfortable: PATIENT,
-        };
-        let mut pace = Pace::new(1_000);
+        let (wire, mut pace) = (WIRE, Pace::new(1_000));
         wire.run(&mut pace, 3_000);
         let before = pace.limit();
         pace.resume(Duration::ZERO);
@@ -679,13 +681,7 @@ mod tests {
 
     #[test]
     fn bursts_of_refusals_now_and_then_do_not_slow_it_down() {
-        let wire = Simulated {
-            trip: 0.05,
-            rate: 100e6,
-            bytes: 110e3,
-            comfortable: PATIENT,
-        };
-        let mut pace = Pace::new(1_000);
+        let (wire, mut pace) = (WIRE, Pace::new(1_000));
         let mut slowed = 0;
         // Eight in four hundred, in a row; also right at the beginning.
         for _ in 0..40 {
